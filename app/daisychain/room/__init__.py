@@ -1,0 +1,1 @@
+"""A room: this device's replica, the step protocol, the links, and what the page sees of them."""

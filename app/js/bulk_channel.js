@@ -1,0 +1,423 @@
+/**
+ * The byte pump of the cluster: bulk frames over WebRTC data channels, in and out.
+ *
+ * Python decides what is sent to whom, which flows are awaited and who forwards for whom; here bytes
+ * are cut, checked, reassembled and passed on, so that no frame costs a call into Python.  The frame
+ * (32-byte header, at most 64 KiB in all, little endian) is that of `daisychain.cluster.wire`:
+ * bytes 0..23 name the flow, 3 is its kind, 15 its target, 20 its size, 24 the frame's number, 28 the
+ * CRC-32.
+ *
+ * Exponents are few bytes that everybody waits for, so they are urgent: they have a channel of their
+ * own beside the bulk channels, where no gradient is in front of them, and without it they are the
+ * next frames to be sent.
+ */
+
+const HEADER_BYTES = 32;
+const FRAME_BYTES = 65536;
+const PAYLOAD_BYTES = FRAME_BYTES - HEADER_BYTES;
+const MAGIC_AND_VERSION = 0x016364; // "dc", 1
+const [STEP, EPOCH, TARGET, TOTAL, SEQUENCE, ZERO, CRC] = [4, 8, 15, 20, 24, 26, 28];
+const HIGH_BYTES = 1 << 20; // stop filling a channel at this much unsent data...
+const LOW_BYTES = 1 << 18; // ...and go on when it has drained to this
+const BURST_FRAMES = 16; // frames in a row before other work of the page gets a turn
+const FORWARD_LIMIT_BYTES = 1 << 26; // held for one neighbour on behalf of others
+const PAUSE_MS = 100; // a longer gap between frames is waiting, not transfer
+
+/** The tables of CRC-32 (zlib) for eight bytes at a time. */
+const CRC_TABLES = (() => {
+  const tables = Array.from({ length: 8 }, () => new Uint32Array(256));
+  for (let i = 0; i < 256; i++) {
+    let c = i;
+    for (let bit = 0; bit < 8; bit++) c = c & 1 ? (c >>> 1) ^ 0xedb88320 : c >>> 1;
+    tables[0][i] = c;
+  }
+  for (let i = 0; i < 256; i++) {
+    for (let t = 1; t < 8; t++) {
+      const before = tables[t - 1][i];
+      tables[t][i] = (before >>> 8) ^ tables[0][before & 0xff];
+    }
+  }
+  return tables;
+})();
+
+/**
+ * CRC-32 of a frame as it travels: all of it but the CRC field.
+ * @param {Uint8Array} frame which starts at a multiple of 4 in its buffer
+ */
+function frameCrc(frame) {
+  const [t0, t1, t2, t3, t4, t5, t6, t7] = CRC_TABLES;
+  const words = new Uint32Array(frame.buffer, frame.byteOffset, frame.length >>> 2);
+  let c = 0xffffffff;
+  for (let i = 0; i < CRC / 4; i++) {
+    c ^= words[i];
+    c = t3[c & 0xff] ^ t2[(c >>> 8) & 0xff] ^ t1[(c >>> 16) & 0xff] ^ t0[c >>> 24];
+  }
+  let i = HEADER_BYTES / 4;
+  for (; i + 2 <= words.length; i += 2) {
+    c ^= words[i];
+    const d = words[i + 1];
+    c =
+      t7[c & 0xff] ^
+      t6[(c >>> 8) & 0xff] ^
+      t5[(c >>> 16) & 0xff] ^
+      t4[c >>> 24] ^
+      t3[d & 0xff] ^
+      t2[(d >>> 8) & 0xff] ^
+      t1[(d >>> 16) & 0xff] ^
+      t0[d >>> 24];
+  }
+  for (let at = 4 * i; at < frame.length; at++) c = t0[(c ^ frame[at]) & 0xff] ^ (c >>> 8);
+  return ~c >>> 0;
+}
+
+/** @param {Uint8Array} bytes */
+const viewOf = (bytes) => new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+
+/** @param {DataView} view the name of the flow to which a header belongs */
+const flowKey = (view) =>
+  `${view.getUint32(0, true)}.${view.getUint32(4, true)}.${view.getUint32(8, true)}.` +
+  `${view.getUint32(12, true)}.${view.getUint32(16, true)}.${view.getUint32(20, true)}`;
+
+/** Whether a frame or header is one of exponents, `Kind.EXPONENTS_UP` or `_DOWN`. @param {Uint8Array} head */
+const isUrgent = (head) => head[3] === 1 || head[3] === 2;
+
+/** @param {number} total */
+const frameCount = (total) => Math.max(1, Math.ceil(total / PAYLOAD_BYTES));
+
+/**
+ * @typedef {{header: Uint8Array, payload: Uint8Array, next: number, count: number,
+ *   resolve: () => void, reject: (reason: Error) => void}} Sending
+ * @typedef {{peer: string, header: Uint8Array, total: number, left: number,
+ *   come: Uint8Array | null, data: Uint8Array | null}} Awaited
+ */
+
+/** What waits for a neighbour: our own flows, and frames that are passed on, which go first. */
+class Waiting {
+  /** @type {Sending[]} */
+  sending = [];
+  /** @type {Uint8Array[]} */
+  forwarding = [];
+
+  get isEmpty() {
+    return this.sending.length === 0 && this.forwarding.length === 0;
+  }
+}
+
+/** One neighbour: its channels, what waits for it, and what was moved. */
+class Neighbour {
+  /** @type {RTCDataChannel[]} */
+  channels = [];
+  /** Those among them for urgent frames alone. @type {Set<RTCDataChannel>} */
+  reserved = new Set();
+  urgent = new Waiting();
+  bulk = new Waiting();
+  forwardingBytes = 0;
+  sentBytes = 0;
+  receivedBytes = 0;
+  activeBytes = 0;
+  activeMs = 0;
+  heardAt = 0;
+
+  /** @param {Uint8Array} head of a flow or frame */
+  waiting(head) {
+    return isUrgent(head) ? this.urgent : this.bulk;
+  }
+
+  /**
+   * What is sent next and where: urgent frames first, on the channel with the least unsent data.
+   * @returns {{waiting: Waiting, channel: RTCDataChannel} | null}
+   */
+  next() {
+    for (const waiting of [this.urgent, this.bulk]) {
+      const channel = waiting.isEmpty ? null : this.#channel(waiting === this.urgent);
+      if (channel) return { waiting, channel };
+    }
+    return null;
+  }
+
+  /** The open channel with the least unsent data that may take more. @param {boolean} urgent */
+  #channel(urgent) {
+    let best = null;
+    for (const channel of this.channels) {
+      if (channel.readyState !== "open" || channel.bufferedAmount >= HIGH_BYTES) continue;
+      if (this.reserved.has(channel) && !urgent) continue;
+      if (best === null || channel.bufferedAmount < best.bufferedAmount) best = channel;
+    }
+    return best;
+  }
+
+  /** @param {number} bytes that just came, for the measured speed */
+  heard(bytes) {
+    const now = performance.now();
+    this.receivedBytes += bytes;
+    this.activeBytes += bytes;
+    this.activeMs += Math.min(now - this.heardAt, PAUSE_MS);
+    this.heardAt = now;
+    if (this.activeBytes > 1 << 24) {
+      this.activeBytes /= 2; // older transfers count for less and less
+      this.activeMs /= 2;
+    }
+  }
+}
+
+/** All bulk traffic of this page. */
+export class BulkPlane {
+  /** @type {Map<string, Neighbour>} */
+  #neighbours = new Map();
+  /** @type {Map<string, Awaited>} */
+  #awaited = new Map();
+  /** @type {Map<string, {me: number, hops: string[]}>} */
+  #routes = new Map();
+  #scratch = new Uint8Array(FRAME_BYTES);
+  #turns = new MessageChannel();
+  /** @type {Neighbour[]} */
+  #ready = [];
+  #dropped = { malformed: 0, unexpected: 0, duplicate: 0, overflow: 0 };
+
+  /** @param {(peer: string, header: Uint8Array, data: Uint8Array) => void} complete */
+  constructor(complete) {
+    this.complete = complete;
+    this.#turns.port1.onmessage = () => {
+      const neighbour = this.#ready.shift();
+      if (neighbour) this.#pump(neighbour);
+    };
+  }
+
+  /**
+   * Use one more channel to a neighbour, from when it opens until it closes.
+   * @param {string} peer
+   * @param {RTCDataChannel} channel
+   * @param {boolean} [urgent] whether it is reserved for urgent frames
+   */
+  addChannel(peer, channel, urgent = false) {
+    const neighbour = this.#neighbours.get(peer) ?? new Neighbour();
+    this.#neighbours.set(peer, neighbour);
+    neighbour.channels.push(channel);
+    if (urgent) neighbour.reserved.add(channel);
+    channel.binaryType = "arraybuffer";
+    channel.bufferedAmountLowThreshold = LOW_BYTES;
+    channel.onmessage = (event) => this.#receive(peer, neighbour, event.data);
+    channel.onopen = channel.onbufferedamountlow = () => this.#pump(neighbour);
+    channel.onclose = () => this.removeChannel(peer, channel);
+  }
+
+  /**
+   * Stop using a channel; with the last one all that waits for the neighbour is given up.
+   * @param {string} peer
+   * @param {RTCDataChannel} channel
+   */
+  removeChannel(peer, channel) {
+    const neighbour = this.#neighbours.get(peer);
+    if (!neighbour?.channels.includes(channel)) return;
+    neighbour.channels = neighbour.channels.filter((other) => other !== channel);
+    neighbour.reserved.delete(channel);
+    if (neighbour.channels.length) return;
+    this.#neighbours.delete(peer);
+    for (const waiting of [neighbour.urgent, neighbour.bulk]) {
+      for (const { reject } of waiting.sending.splice(0)) {
+        reject(new Error(`link to ${peer} closed`));
+      }
+      waiting.forwarding = [];
+    }
+  }
+
+  /**
+   * Send one flow to a neighbour: resolves when all of it is with the browser.  The payload must
+   * not change until then.
+   * @param {string} peer
+   * @param {Uint8Array} header of which sequence and CRC are filled in here
+   * @param {Uint8Array} payload
+   * @returns {Promise<void>}
+   */
+  send(peer, header, payload) {
+    const neighbour = this.#neighbours.get(peer);
+    if (!neighbour) return Promise.reject(new Error(`no link to ${peer}`));
+    const count = frameCount(payload.length);
+    return new Promise((resolve, reject) => {
+      neighbour.waiting(header).sending.push({ header, payload, next: 0, count, resolve, reject });
+      this.#pump(neighbour);
+    });
+  }
+
+  /**
+   * Await flows; everything that is not awaited is dropped.
+   * @param {string} peer who must send them, or "" for any neighbour
+   * @param {Uint8Array} headers 32 bytes each
+   */
+  expect(peer, headers) {
+    for (let at = 0; at + HEADER_BYTES <= headers.length; at += HEADER_BYTES) {
+      const header = headers.slice(at, at + HEADER_BYTES);
+      const view = viewOf(header);
+      const total = view.getUint32(TOTAL, true);
+      const left = frameCount(total);
+      this.#awaited.set(flowKey(view), { peer, header, total, left, come: null, data: null });
+    }
+  }
+
+  /**
+   * Pass frames of one attempt at a step on.
+   * @param {number} step
+   * @param {number} epoch
+   * @param {number} me this device's index in the roster: frames for it stay here
+   * @param {string[]} hops by target index the neighbour that is nearer
+   */
+  route(step, epoch, me, hops) {
+    this.#routes.set(`${step}.${epoch}`, { me, hops });
+  }
+
+  /**
+   * End an attempt: its flows are awaited and forwarded no more.
+   * @param {number} step
+   * @param {number} epoch
+   */
+  forget(step, epoch) {
+    this.#routes.delete(`${step}.${epoch}`);
+    for (const [key, { header }] of this.#awaited) {
+      const view = viewOf(header);
+      if (view.getUint32(STEP, true) === step && view.getUint32(EPOCH, true) === epoch) {
+        this.#awaited.delete(key);
+      }
+    }
+  }
+
+  /** Flows that are still awaited: `{peer, header, left}`, `left` frames of it have not come. */
+  missing() {
+    return [...this.#awaited.values()].map(({ peer, header, left }) => ({ peer, header, left }));
+  }
+
+  /** Frames that were dropped, by reason. */
+  dropped() {
+    return { ...this.#dropped };
+  }
+
+  /**
+   * What was moved to and from a neighbour.
+   * @param {string} peer
+   */
+  traffic(peer) {
+    const n = this.#neighbours.get(peer) ?? new Neighbour();
+    const megabytesPerSecond = n.activeMs > 0 ? n.activeBytes / n.activeMs / 1000 : 0;
+    return {
+      channels: n.channels.filter((channel) => channel.readyState === "open").length,
+      sentBytes: n.sentBytes,
+      receivedBytes: n.receivedBytes,
+      megabytesPerSecond,
+    };
+  }
+
+  /** @param {Neighbour} neighbour fill its channels, but not for long at a time */
+  #pump(neighbour) {
+    for (let burst = 0; burst < BURST_FRAMES; burst++) {
+      const next = neighbour.next();
+      if (!next) return;
+      const { waiting, channel } = next;
+      const frame = waiting.forwarding.shift();
+      if (frame) {
+        channel.send(frame);
+        neighbour.sentBytes += frame.length;
+        neighbour.forwardingBytes -= frame.length;
+        continue;
+      }
+      const [sending] = waiting.sending;
+      const bytes = this.#fill(sending);
+      channel.send(bytes);
+      neighbour.sentBytes += bytes.length;
+      if (++sending.next === sending.count) {
+        waiting.sending.shift();
+        sending.resolve();
+      }
+    }
+    this.#ready.push(neighbour);
+    this.#turns.port2.postMessage(null);
+  }
+
+  /** @param {Sending} sending its next frame, in a buffer that is used again */
+  #fill({ header, payload, next }) {
+    const offset = next * PAYLOAD_BYTES;
+    const part = payload.subarray(offset, offset + PAYLOAD_BYTES);
+    const frame = this.#scratch.subarray(0, HEADER_BYTES + part.length);
+    frame.set(header);
+    frame.set(part, HEADER_BYTES);
+    const view = viewOf(frame);
+    view.setUint16(SEQUENCE, next, true);
+    view.setUint32(CRC, frameCrc(frame), true);
+    return frame;
+  }
+
+  /**
+   * @param {string} peer
+   * @param {Neighbour} neighbour
+   * @param {unknown} data
+   */
+  #receive(peer, neighbour, data) {
+    if (!(data instanceof ArrayBuffer) || data.byteLength > FRAME_BYTES) {
+      this.#dropped.malformed++;
+      return;
+    }
+    neighbour.heard(data.byteLength);
+    const frame = new Uint8Array(data);
+    const length = frame.length - HEADER_BYTES;
+    const view = new DataView(data);
+    if (length < 0 || (view.getUint32(0, true) & 0xffffff) !== MAGIC_AND_VERSION) {
+      this.#dropped.malformed++;
+      return;
+    }
+    const total = view.getUint32(TOTAL, true);
+    const sequence = view.getUint16(SEQUENCE, true);
+    const offset = sequence * PAYLOAD_BYTES;
+    const fits =
+      sequence < frameCount(total) &&
+      length === Math.min(PAYLOAD_BYTES, total - offset) &&
+      view.getUint16(ZERO, true) === 0;
+    if (!fits || view.getUint32(CRC, true) !== frameCrc(frame)) {
+      this.#dropped.malformed++;
+      return;
+    }
+    const route = this.#routes.get(`${view.getUint32(STEP, true)}.${view.getUint32(EPOCH, true)}`);
+    if (route && frame[TARGET] !== route.me) this.#forward(peer, route.hops[frame[TARGET]], frame);
+    else this.#store(peer, flowKey(view), sequence, frame.subarray(HEADER_BYTES));
+  }
+
+  /**
+   * @param {string} peer from whom it came
+   * @param {string | undefined} hop
+   * @param {Uint8Array} frame
+   */
+  #forward(peer, hop, frame) {
+    const neighbour = hop === undefined || hop === peer ? undefined : this.#neighbours.get(hop);
+    if (!neighbour) {
+      this.#dropped.unexpected++;
+    } else if (neighbour.forwardingBytes + frame.length > FORWARD_LIMIT_BYTES) {
+      this.#dropped.overflow++;
+    } else {
+      neighbour.waiting(frame).forwarding.push(frame);
+      neighbour.forwardingBytes += frame.length;
+      this.#pump(neighbour);
+    }
+  }
+
+  /**
+   * @param {string} peer
+   * @param {string} key
+   * @param {number} sequence
+   * @param {Uint8Array} payload
+   */
+  #store(peer, key, sequence, payload) {
+    const flow = this.#awaited.get(key);
+    if (!flow || (flow.peer && flow.peer !== peer)) {
+      this.#dropped.unexpected++;
+      return;
+    }
+    flow.data ??= new Uint8Array(flow.total);
+    flow.come ??= new Uint8Array(frameCount(flow.total));
+    if (flow.come[sequence]) {
+      this.#dropped.duplicate++;
+      return;
+    }
+    flow.come[sequence] = 1;
+    flow.data.set(payload, sequence * PAYLOAD_BYTES);
+    if (--flow.left > 0) return;
+    this.#awaited.delete(key);
+    this.complete(peer, flow.header, flow.data);
+  }
+}

@@ -1,0 +1,246 @@
+"""What does a step in a room cost beside a bare data channel?  Chromium processes on this machine.
+
+Two devices train ``small`` (one sequence of 256 tokens a micro-batch, int8) on WebAssembly; then a
+third one comes in.  Printed: bytes a step, the exchange's time beside the time in which a bare
+RTCDataChannel carries the same bytes (both ways at once), the time from the first link to the first
+common step, and what the third device's coming cost the others.
+
+    .venv/bin/python -m bench.rooms [PRESET] [STEPS]
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+from playwright.sync_api import Page, sync_playwright
+
+from bench.links import BARE, SHOW_ADDRESSES
+from tests.browser.engines import launch_chromium
+from tests.browser.pyodide_page import PyodidePage, fresh_site, open_page
+
+CODE = "ABCDEFGHJKMNPQRS"
+LONG = 100_000
+PATIENCE_S = 400
+ROUNDS = 5
+
+START = """
+import asyncio
+from js import Date
+from daisychain.cluster import effects, lobby, mesh_events
+from daisychain.data import open_source
+from daisychain.platform.exchange_worker import open_exchange
+from daisychain.players.choice import open_player
+from daisychain.room.session import RoomSession
+from daisychain.settings import resolve
+
+times = []
+TOLD = (mesh_events.LinkUp, lobby.Admitted, effects.Log, effects.ModeChanged, effects.Notice)
+
+def tell(what):
+    if isinstance(what, TOLD):
+        detail = getattr(what, "roster", None) or getattr(what, "text", "")
+        times.append([type(what).__name__, Date.now(), getattr(what, "step", 0), detail])
+
+class Timed(RoomSession):
+    def _mesh_event(self, event):
+        tell(event)
+        super()._mesh_event(event)
+
+    def _effect(self, effect):
+        tell(effect)
+        super()._effect(effect)
+
+    def _enter(self, phase):
+        times.append([f"phase {phase}", Date.now(), 0, ""])
+        super()._enter(phase)
+
+async def source(settings, micro_batches, wait_for):
+    return await open_source(
+        settings.data, seed=settings.seed, context=settings.context, micro_batches=micro_batches
+    )
+
+settings = resolve(
+    {"preset": preset, "batch": 1, "player": "wasm", "eval_every": 0, "steps": steps}
+)
+session = Timed(
+    settings, open_player, source, role=role, code=code, name=name,
+    open_machine=open_exchange, approve_all=True,
+)
+run = asyncio.ensure_future(session.run())
+None
+"""
+
+
+LONG_TASKS = """
+window.longTasks = [];
+new PerformanceObserver((list) => {
+  for (const { startTime, duration } of list.getEntries()) longTasks.push([startTime, duration]);
+}).observe({ type: "longtask" });
+"""
+"""Tasks of the page's own thread that took 50 ms or more."""
+
+
+class Device:
+    """One device in one page."""
+
+    def __init__(self, page: PyodidePage, role: str, name: str, preset: str) -> None:
+        self.page = page
+        page.run(START, role=role, name=name, code=CODE, steps=LONG, preset=preset)
+
+    def steps(self, members: int) -> list[dict[str, Any]]:
+        """Records of the steps of so many members."""
+        records = self.page.run("[r for r in session.log() if 'reduced_hash' in r]")
+        return [record for record in records if len(record["members"]) == members]
+
+    def times(self) -> list[list[Any]]:
+        """What happened when: name, ms, step, detail."""
+        return list(self.page.run("times"))
+
+
+def until(done: Callable[[], bool], *devices: Device) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not done():
+        if time.monotonic() > deadline:
+            told = [device.page.run("[session.state(), times[-40:]]") for device in devices]
+            raise SystemExit(f"the room did not get there in time: {told}")
+        time.sleep(0.5)
+
+
+def connect_bare(one: Page, two: Page) -> None:
+    """A bare data channel between the pages."""
+    for page in (one, two):
+        page.evaluate(BARE)
+    offer = one.evaluate("bare.offer()")
+    answer = two.evaluate("offer => bare.answer(offer)", offer)
+    one.evaluate("answer => bare.connection.setRemoteDescription(answer)", answer)
+    one.wait_for_function("bare.channel.readyState === 'open'")
+
+
+def both_ways_ms(one: Page, two: Page, total: int) -> float:
+    """Milliseconds in which each page sends ``total`` bytes to the other."""
+    for page in (one, two):
+        page.evaluate("total => { bare.left = total; bare.end = 0; bare.begin = 0; }", total)
+    for page in (one, two):
+        page.evaluate(
+            "total => { bare.send(total).then((begin) => { bare.begin = begin; }); }", total
+        )
+    for page in (one, two):
+        page.wait_for_function("bare.end > 0 && bare.begin > 0", polling=5)
+    begins, ends = (
+        [float(page.evaluate(f"bare.{name}")) for page in (one, two)] for name in ("begin", "end")
+    )
+    return max(ends) - min(begins)
+
+
+def median(values: list[float]) -> float:
+    return float(statistics.median(values))
+
+
+def first(times: list[list[Any]], name: str, roster: int = 0) -> float:
+    """When something happened first, in ms; for a step, with so many members."""
+    return next(t[1] for t in times if t[0] == name and (not roster or len(t[3]) == roster))
+
+
+def report_exchange(one: Page, two: Page, device: Device, parameters: int) -> None:
+    """Bytes and times of the steps of two, beside the bare channel."""
+    records = device.steps(2)[1:]
+    rows = [row for record in records for row in record["members"]]
+    each_way = max(row["bytes"] for row in rows) / 2
+    print(
+        f"bytes a step, each way   {each_way / 1e6:.2f} MB, {each_way / parameters:.3f} a parameter"
+    )
+    raw = [both_ways_ms(one, two, int(each_way)) for _ in range(ROUNDS)][1:]
+    exchange = [max(row["exchange_ms"] for row in r["members"]) for r in records]
+    compute = [max(row["compute_ms"] for row in r["members"]) for r in records]
+    print(f"bare channel             {median(raw):.0f} ms (best {min(raw):.0f})")
+    print(f"exchange after computing {median(exchange):.0f} ms (best {min(exchange):.0f})")
+    print(f"computing                {median(compute):.0f} ms (best {min(compute):.0f})")
+    print(f"exchange / bare channel  {median(exchange) / median(raw):.2f}")
+
+
+def report_start(host: Device, guest: Device) -> None:
+    """From the first link to the first common step."""
+    times = guest.times()
+    link = first(times, "LinkUp")
+    print(f"link to common step      {(first(times, 'Log', 2) - link) / 1000:.1f} s")
+    for name, when, step, detail in times:
+        if when >= link - 3000 and when <= first(times, "Log", 2):
+            print(f"    {(when - link) / 1000:7.2f} s  {name} {step} {detail}")
+    alone = [t for t in host.times() if t[0] == "Log" and len(t[3]) == 1]
+    print(f"steps of the host alone  {len(alone)}")
+
+
+def watch_thread(device: Device) -> Callable[[], None]:
+    """Prints, when called, how long the page's own thread was busy at a time since now."""
+    device.page.page.evaluate(LONG_TASKS)
+    known = len(device.steps(2))
+
+    def report() -> None:
+        tasks = [ms for _, ms in device.page.page.evaluate("longTasks")]
+        steps = len(device.steps(2)) - known
+        longest = f"{max(tasks):.0f} ms the longest" if tasks else "none"
+        print(f"tasks above 50 ms        {len(tasks)} in {steps} steps, {longest}")
+
+    return report
+
+
+def report_third(host: Device, third: Device) -> None:
+    """Steps that the first two lost while the third came in."""
+    begin = first(third.times(), "LinkUp")
+    end = first(third.times(), "Log", 3)
+    logs = [t[1] for t in host.times() if t[0] == "Log"]
+    usual = median([b - a for a, b in pairwise(logs) if b < begin][-8:])
+    during = sum(begin < t <= end for t in logs)
+    lost = (end - begin) / usual - during
+    print(f"third device came in     {(end - begin) / 1000:.1f} s after its link")
+    print(f"steps of the others      {during} meanwhile, {lost:.1f} lost (usual {usual:.0f} ms)")
+    told = {t[2]: t[1] for t in host.times() if t[0] == "Log"}
+    records = [record for record in host.steps(2) if record["step"] in told]
+    before = [r for r in records if told[r["step"]] <= begin][-8:]
+    meanwhile = [r for r in records if begin < told[r["step"]] <= end]
+    for when, chosen in (("before", before), ("meanwhile", meanwhile)):
+        compute, exchange = (
+            median([max(row[name] for row in r["members"]) for r in chosen])
+            for name in ("compute_ms", "exchange_ms")
+        )
+        step = median([r["ms"] for r in chosen])
+        print(f"a step {when:<17} {step:.0f} ms, computing {compute:.0f}, exchange {exchange:.0f}")
+    still = end - begin - sum(r["ms"] for r in meanwhile)
+    print(f"no step under way        {still:.0f} ms of it")
+
+
+def main(preset: str, steps: int) -> None:
+    """Print the figures."""
+    with fresh_site() as site, sync_playwright() as driver:
+        browsers = [launch_chromium(driver, SHOW_ADDRESSES) for _ in range(3)]
+        with (
+            open_page(browsers[0], site) as one,
+            open_page(browsers[1], site) as two,
+            open_page(browsers[2], site) as three,
+        ):
+            connect_bare(one.page, two.page)
+            host, guest = Device(one, "host", "one", preset), Device(two, "member", "two", preset)
+            until(lambda: min(len(d.steps(2)) for d in (host, guest)) >= steps, host, guest)
+            report_start(host, guest)
+            report_thread = watch_thread(host)
+            at = len(host.steps(2))
+            until(lambda: len(host.steps(2)) >= at + steps, host, guest)
+            report_thread()
+            parameters = one.run("session.state()['parameters']")
+            third = Device(three, "member", "three", preset)
+            until(lambda: len(third.steps(3)) >= 2, host, guest, third)
+            report_third(host, third)
+            three.run("session.stop(); await run; None")
+            report_exchange(one.page, two.page, host, parameters)
+        for browser in browsers:
+            browser.close()
+
+
+if __name__ == "__main__":
+    given = [*sys.argv[1:], *("small", "8")[len(sys.argv) - 1 :]]
+    main(given[0], int(given[1]))

@@ -1,0 +1,32 @@
+"""The simulator of bench/ runs the real protocol, and its bytes are those that were promised."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+
+import cluster_sim
+
+
+@pytest.mark.parametrize("devices", [1, 2, 5])
+def test_bytes_of_a_simulated_step(devices: int) -> None:
+    """Everything that the busiest device sends: exchange, frames, messages and heartbeats."""
+    layout = cluster_sim.preset_layout("nano")
+    ms, megabytes = cluster_sim.ours(layout, devices, compute_ms=1000, mbit=50, delay_ms=5)
+    assert megabytes * 1e6 <= 2.1 * layout.elements
+    assert megabytes * 1e6 >= 2 * (devices - 1) / devices * layout.elements
+    assert 1000 <= ms < 2500
+
+
+def test_int8_is_faster_than_f32_on_every_link() -> None:
+    layout = cluster_sim.preset_layout("nano")
+    for mbit, delay_ms in ((10, 40), (500, 5)):
+        ours, ring, mesh = (
+            exchange(layout, 4, 200, mbit, delay_ms)[0]
+            for exchange in (cluster_sim.ours, cluster_sim.ring, cluster_sim.mesh)
+        )
+        assert ours < ring < mesh

@@ -1,0 +1,143 @@
+"""Well-formed messages from anybody, at any time, with any values: dropped or harmless."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, get_args
+
+import pytest
+from cluster_faults import check_replicas, settle
+from cluster_world import World, with_settings
+from toy_device import ONE_BUCKET, hex128
+
+from daisychain.cluster import events, wire
+from daisychain.cluster.exchange import Exchange
+from daisychain.cluster.fields import Malformed, Phase, Reason, checks
+from daisychain.cluster.messages import Envelope, Message
+from daisychain.cluster.room_messages import Leave
+from daisychain.cluster.step_messages import Exchanged, Share
+from daisychain.cluster.vote_messages import Stop
+
+NUMBERS = (0, 1, 2, 3, 31, 32, 64, 96, 97, 2**31, 2**32 - 1)
+TYPES = [kind for kind in get_args(Message) if kind not in (Leave, Stop)]
+
+
+def random_value(pick: random.Random, hint: str) -> Any:
+    """A plain value that often passes the check of a field."""
+    ids = ("a", "b", "c", "z", "")
+    digest = hex128(pick.randrange(4))
+    match hint:
+        case "bool":
+            return pick.random() < 0.5
+        case "Count" | "Total" | "Positive" | "MicroBatches" | "Level":
+            return pick.choice(NUMBERS)
+        case "Id" | "NoOrId":
+            return pick.choice(ids)
+        case "Hash" | "NoOrHash":
+            return pick.choice((digest, ""))
+        case "FooterPart":
+            return pick.randrange(9)
+        case "Label" | "SettingsText" | "FooterText":
+            return "x"
+        case "Phase":
+            return pick.choice(list(Phase)).value
+        case "Reason":
+            return pick.choice(list(Reason)).value
+        case "Exchange":
+            return pick.choice(list(Exchange)).value
+        case "Ids" | "Roster":
+            return pick.sample(("a", "b", "c", "z"), pick.randrange(5))
+        case "Hashes":
+            return [digest] * pick.randrange(3)
+        case "Scalars" | "LinkMasks":
+            return [pick.choice(NUMBERS) for _ in range(pick.randrange(4))]
+        case "Shares":
+            cursor = pick.choice((0, 1, 2, 3, 4))
+            names = pick.sample(("a", "b", "c", "z"), pick.randrange(1, 4))
+            return [[name, 1, cursor + i] for i, name in enumerate(names)]
+        case "ExchangedList":
+            return [[1, 2, 3]] * pick.randrange(4)
+    raise AssertionError(hint)
+
+
+def random_message(pick: random.Random) -> Message | None:
+    kind = pick.choice(TYPES)
+    hints = list(kind.__annotations__.values())
+    values = [random_value(pick, hint) for hint in hints]
+    try:
+        return kind(*(check(v) for check, v in zip(checks(kind), values, strict=True)))
+    except Malformed:
+        return None
+
+
+def test_the_generator_reaches_every_type() -> None:
+    pick = random.Random(0)
+    made = {type(message) for _ in range(30_000) if (message := random_message(pick)) is not None}
+    assert made == set(TYPES)
+    assert isinstance(Share("a", 1, 0), Share)
+    assert isinstance(Exchanged(1, 2, 3), Exchanged)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_messages_of_strangers_change_nothing(seed: int) -> None:
+    """A linked device that was never let in sends 300 random messages, under any name."""
+    pick = random.Random(seed)
+    world = World(seed, layout=ONE_BUCKET)
+    world.settings, world.welcoming = with_settings(approve_all=False), False
+    world.add("a", founder=True).give(events.Run())
+    world.devices["a"].node.core.known.update("bc")
+    for name in ("b", "c"):
+        world.add(name).give(events.Run())
+    world.run(700)
+    steps = world.steps
+    assert steps > 0
+    for device in world.alive():
+        device.give(events.LinkUp("z"))
+    for _ in range(300):
+        message = random_message(pick)
+        if message is not None:
+            target = pick.choice("abc")
+            source = pick.choice("azbc")
+            envelope = Envelope(source, target, pick.randrange(9), message)
+            world.devices[target].give(events.Received("z", envelope))
+        world.run(pick.randrange(10))
+    world.run(1000)
+    assert world.steps > steps + 2
+    check_replicas(world)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_messages_of_members_never_break_a_replica(seed: int) -> None:
+    """A member sends random messages beside its own: no exception, and no fork.
+
+    Progress is not promised here: a member may stop the room by claiming a drift.
+    """
+    pick = random.Random(seed)
+    world = World(seed, layout=ONE_BUCKET)
+    world.room(3)
+    world.run(700)
+    for _ in range(120):
+        message = random_message(pick)
+        if message is not None:
+            source, target = pick.sample("abc", 2)
+            data = wire.encode(Envelope(source, target, 8, message))
+            world.devices[target].give(events.Received(source, wire.decode(data)))
+        world.run(pick.randrange(20))
+    world.run(3000)
+    check_replicas(world)
+
+
+def test_a_flood_of_peers_is_bounded() -> None:
+    world = World(1, layout=ONE_BUCKET)
+    world.room(2)
+    world.run(500)
+    core = world.devices["a"].node.core
+    for i in range(1000):
+        world.devices["a"].give(events.LinkUp(f"x{i}"))
+    assert len(core.peers) <= 64
+    for i in range(1000):
+        leave = Envelope(f"y{i}", "a", 3, Leave(0, 0, "", "x"))
+        world.devices["a"].give(events.Received("b", leave))
+    assert len(core.peers) <= 64
+    assert len(core.left) <= 2
+    settle(world)

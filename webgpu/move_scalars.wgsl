@@ -1,0 +1,9 @@
+//! use
+// scalars[target + i] = scalars[source + i]; scalars[source + i] = 0.
+
+@compute @workgroup_size(256)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+  for (var i = id.x; i < params.count; i += groups.x << 8u) {
+    atomicStore(&scalars[params.target_ + i], atomicExchange(&scalars[params.source + i], 0u));
+  }
+}

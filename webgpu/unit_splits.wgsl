@@ -1,0 +1,9 @@
+//! use units
+// out[v + 32768] = the int8 halves of v.
+
+@compute @workgroup_size(256)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+  for (var i = id.x; i < params.count; i += groups.x << 8u) {
+    out[i] = i32(split(i32(i) - 32768));
+  }
+}
