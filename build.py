@@ -63,6 +63,13 @@ def lint() -> int:
 PARALLEL = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
 """Three processes, whole files each, in the order of tests/conftest.py: pages wait now and then."""
 
+AGAIN = ("--last-failed", "--last-failed-no-failures", "none", "--maxfail", "1")
+"""What failed beside others runs once more, alone: a busy machine can make a page late, but what
+fails twice is broken.  The output of both runs stays."""
+
+TESTS_FAILED = 1
+"""pytest's exit code; others say that it was interrupted, or could not run them."""
+
 
 def test(arguments: list[str]) -> int:
     """Set up everything with the browsers, run all checks and all tests."""
@@ -76,6 +83,9 @@ def test(arguments: list[str]) -> int:
         return 1
     os.environ["DAISYCHAIN_SITE"] = str(TEST_SITE)
     code = run(python, "-m", "pytest", *(arguments or PARALLEL))
+    if code == TESTS_FAILED and not arguments:
+        print("Tests failed while others ran beside them; they run once more, alone.", flush=True)
+        code = run(python, "-m", "pytest", *AGAIN)
     return code or failed_checks
 
 

@@ -23,8 +23,6 @@ from tests.data.reference import open_reference_source, run_apart
 from tests.players.wasm_runner import WasmtimeDevice
 from tests.room.solo_reference import SoloRoom
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
-
 CODE = "K7QD-M2XP-9RTW-4HBN"
 SETTINGS = {
     "preset": "nano",
@@ -38,10 +36,13 @@ SETTINGS = {
 }
 """One short sequence each: GPUs are emulated on a CPU here."""
 
-STEPS = 30 if os.environ.get("DAISYCHAIN_LONG_RUNS") else 8
+IS_LONG = bool(os.environ.get("DAISYCHAIN_LONG_RUNS"))
+STEPS = 30 if IS_LONG else 5
 """Together.  Emulated GPUs take seconds a step: all thirty are shown by the long run."""
 
-TIMEOUT_S = 900.0
+TIMEOUT_S = 900.0 if IS_LONG else 220.0
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(TIMEOUT_S)]
+
 TRAINED = f"""(() => {{
   const state = window.daisychain?.state();
   const log = window.daisychain?.log() ?? [];
