@@ -116,6 +116,16 @@ def test_what_passes_stands_in_the_log_alone(monkeypatch: Any) -> None:
     assert [record["note"] for record in room.log()] == ["Waiting.", "They differ."]
 
 
+def test_whether_the_room_waits_for_voters_or_for_a_person(monkeypatch: Any) -> None:
+    room = session(monkeypatch)
+    assert room._node is not None
+    assert room.state()["room"]["lacks_voters"] is False
+    room._node.core.stand_still(("b",))
+    assert room.state()["room"]["lacks_voters"] is True
+    room._lifecycle.is_paused = True
+    assert room.state()["room"]["lacks_voters"] is False
+
+
 def test_devices_of_one_name_are_told_apart() -> None:
     members = [Member("a" * 16, "phone", ""), Member("b" * 16, "phone", ""), Member("c", "x", "")]
     assert list(names_of(members).values()) == ["phone (aaaa)", "phone (bbbb)", "x"]

@@ -34,6 +34,7 @@ class ScriptedRoom(ScriptedSession):
         self.others: list[dict[str, str]] = []
         self.relays = [{"address": "wss://relay.example/relay", "up": True}]
         self.sentence = ""
+        self.lacks_voters = False
         self.drifted = ""
 
     async def run(self) -> None:
@@ -117,6 +118,7 @@ class ScriptedRoom(ScriptedSession):
             "waiting": self.waiting,
             "relays": self.relays,
             "sentence": self.sentence,
+            "lacks_voters": self.lacks_voters,
         }
         members = self._members() if self.stage == "inside" else []
         return {**super().state(), "room": room, "members": members}

@@ -58,6 +58,24 @@ def test_a_link_joins_without_a_tap_and_says_where_it_stands() -> None:
     play(scenario)
 
 
+def test_a_room_that_waits_for_others_has_nothing_to_resume() -> None:
+    async def scenario() -> None:
+        shown = await joiner()
+        shown.inside(PHONE, steps=3)
+        shown.session.lacks_voters = True
+        shown.session.go("pause")
+        await shown.drawn()
+        assert shown.buttons() == {"Leave"}
+        assert "Waiting for others" in shown.text()
+        shown.session.lacks_voters = False
+        shown.session.go("pause")
+        await shown.drawn()
+        assert shown.buttons() == {"Resume", "Leave"}
+        assert "Paused" in shown.text()
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("stage", ["refused", "removed"])
 def test_whoever_is_turned_away_reads_it_and_may_try_again(stage: str) -> None:
     async def scenario() -> None:

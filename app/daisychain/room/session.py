@@ -27,7 +27,7 @@ from daisychain.room.lifecycle import Lifecycle
 from daisychain.room.people import People, mesh_settings
 from daisychain.room.run import Run
 from daisychain.room.run_maker import OpenMachine, PageRunMaker
-from daisychain.room.table import PASSING, member_rows, names_of, step_record, waiting_row
+from daisychain.room.table import PASSING, member_rows, names_of, room_row, step_record
 from daisychain.saving import AutoSave, Keep, facts_of, heldout_of
 from daisychain.session import OpenPlayer, OpenSource, data_state
 from daisychain.settings import Settings
@@ -208,17 +208,12 @@ class RoomSession(People, Workshop):
         return (committed.weights_hash if committed else "") or self._hash
 
     def _room(self) -> dict[str, Any]:
-        opened = self._node is not None
-        knocking = self._stage == "looking" and self.mesh.stage == "knocking"
+        row = room_row(self._node, self.mesh, self._stage)
         return {
             "code": self.code,
             "role": self.role,
-            "stage": "knocking" if knocking else self._stage,
-            "host": self.mesh.host if opened else "",
-            "waiting": [waiting_row(m) for m in self.mesh.waiting] if opened else [],
-            "relays": [
-                {"address": relay.url, "up": relay.state == "up"} for relay in self.mesh.relays()
-            ],
+            **row,
+            "lacks_voters": row["lacks_voters"] and not self._lifecycle.is_paused,
             "sentence": self._waiting,
         }
 

@@ -25,9 +25,20 @@ def names_of(members: Iterable[Member]) -> dict[str, str]:
     return {m.id: f"{m.name} ({m.id[:4]})" if count[m.name] > 1 else m.name for m in known}
 
 
-def waiting_row(member: Member) -> dict[str, str]:
-    """A device that knocked."""
-    return {"id": member.id, "name": member.name, "kind": member.kind}
+def room_row(node: Node | None, mesh: Mesh, stage: str) -> dict[str, Any]:
+    """Where this device stands, who is at the door, how others find the way.
+
+    ``lacks_voters`` while the protocol can decide nothing, since too few are in reach.
+    """
+    knocking = stage == "looking" and mesh.stage == "knocking"
+    waiting = mesh.waiting if node is not None else ()
+    return {
+        "stage": "knocking" if knocking else stage,
+        "host": mesh.host if node is not None else "",
+        "waiting": [{"id": m.id, "name": m.name, "kind": m.kind} for m in waiting],
+        "relays": [{"address": relay.url, "up": relay.state == "up"} for relay in mesh.relays()],
+        "lacks_voters": node is not None and node.core.mode is effects.Mode.PAUSED,
+    }
 
 
 def contribution_rows(entry: effects.Log, names: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -48,6 +48,8 @@ def idle_state(settings: Settings) -> dict[str, Any]:
 def controls(state: Mapping[str, Any]) -> tuple[str, ...]:
     """The buttons that make sense now."""
     stop = "leave" if stages.stage(state) else "stop"
+    if state["phase"] == "pause" and stages.lacks_voters(state):
+        return (stop,)  # nobody paused it, so there is nothing to resume
     return {
         "check": (stop,),
         "data": (stop,),
@@ -71,6 +73,8 @@ def name(state: Mapping[str, Any]) -> str:
     phase, stage = str(state["phase"]), stages.stage(state)
     if phase == "join" or (phase in (END, "error") and stage not in ("", "inside")):
         return stages.name(state)
+    if phase == "pause" and stages.lacks_voters(state):
+        return "Waiting for others"
     if phase == END:
         step, steps = state.get("step") or 0, state.get("steps") or 0
         return "Finished" if steps and step >= steps else "Stopped"

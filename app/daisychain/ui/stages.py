@@ -48,6 +48,11 @@ def is_outside(state: State) -> bool:
     return room.get("role") == "member" and stage(state) != "inside" and not state.get("step")
 
 
+def lacks_voters(state: State) -> bool:
+    """Whether the room stands still until more of its devices are in reach."""
+    return bool((state.get("room") or {}).get("lacks_voters"))
+
+
 def is_host(state: State) -> bool:
     """Whether this device decides who comes in."""
     room = state.get("room") or {}
