@@ -2,7 +2,8 @@
  * Holds the memory of one all-reduce and runs wasm/exchange.wasm on it, step by step as told.
  *
  * `daisychain.cluster.reducer` decides where everything lies and what is called.  A request is
- * {id, op, ...}; the answer {id, contents} or {id, failure: {name, message}}.
+ * {id, op, ...}; the answer {id, contents} or {id, failure: {name, message}}.  An answer with a hash
+ * waits for that, but later requests do not.
  */
 
 import { holdForEver } from "./worker/lock.js";
@@ -28,7 +29,7 @@ async function hash(bytes) {
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** @param {any[]} operation @returns what the operation gives, or undefined */
+/** @param {any[]} operation @returns what the operation gives (of a hash a promise), or undefined */
 function carryOut([kind, ...rest]) {
   switch (kind) {
     case "write": {
@@ -71,31 +72,27 @@ const requests = {
   },
 
   /** @param {{operations: any[]}} request @returns what those give that give something */
-  async execute({ operations }) {
-    const results = [];
-    for (const operation of operations) {
-      const result = await carryOut(operation);
-      if (result !== undefined) results.push(result);
-    }
-    return results;
+  execute({ operations }) {
+    return operations.map(carryOut).filter((result) => result !== undefined);
   },
 };
 
-/** @param {MessageEvent} event */
-async function onRequest({ data: { id, op, ...request } }) {
+/** @param {number} id @param {Promise<any[]>} finding */
+async function answer(id, finding) {
   try {
-    const contents = await requests[op](request);
+    const contents = await Promise.all(await finding);
     const arrays = contents.filter((content) => content instanceof Uint8Array);
-    const transfer = arrays.map((array) => array.buffer);
-    postMessage({ id, contents }, { transfer });
+    postMessage({ id, contents }, { transfer: arrays.map((array) => array.buffer) });
   } catch (error) {
     const { name, message } = /** @type {Error} */ (error);
     postMessage({ id, failure: { name, message } });
   }
 }
 
-/** Requests in their order, one at a time. @type {Promise<void>} */
+/** Requests in their order, one at a time. @type {Promise<unknown>} */
 let queue = Promise.resolve();
-self.onmessage = (event) => {
-  queue = queue.then(() => onRequest(event));
+self.onmessage = ({ data: { id, op, ...request } }) => {
+  const finding = queue.then(() => requests[op](request));
+  queue = finding.catch(() => {}); // the answer says it
+  answer(id, finding);
 };

@@ -170,9 +170,9 @@ const operations = {
     return layout.parts > 1 ? [memory] : [];
   },
 
-  /** @param {{address: number, data: ArrayBufferView}} request */
-  write({ address, data }) {
-    put(loaded.memory, address, data);
+  /** @param {{writes: [number, ArrayBufferView][]}} request addresses and data */
+  write({ writes }) {
+    for (const [address, data] of writes) put(loaded.memory, address, data);
   },
 
   /** @param {{plans: string[], region: number[]}} request */

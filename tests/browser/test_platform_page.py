@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from hashlib import sha256
 
 import pytest
 from playwright.sync_api import Browser
@@ -72,21 +73,31 @@ async def across(times):
     for turn in range(times):
         sent = bytes([turn % 251 + 1]) * (1 << 20)
         player.write("x", sent)
+        (array,) = await player.device.read_arrays([player._layout.buffers["x"]])
+        wrong += array.to_bytes() != sent
+        player.write("x", array, give=turn % 2 == 1)
         wrong += await player.read("x") != sent
+        wrong += array.byteLength != (0 if turn % 2 else len(sent))  # it went over, or a copy did
     return wrong, _module.HEAPU8.length
 
 first, second = await across(20), await across(200)
+tell, told = player.device._leader.tell, []
+player.device._leader.tell = lambda *request, **rest: told.append(request) or tell(*request, **rest)
+for turn in range(50):
+    player.write("x", bytes([turn] * 4), 4 * turn)
+many = list((await player.read("x"))[:200:4])
 player.close()
-[first, second]
+[first, second, many, len(told)]
 """
 
 
 def test_megabytes_that_cross_into_javascript_and_back_leave_nothing_behind(
     booted: PyodidePage,
 ) -> None:
-    (wrong, heap_bytes), (wrong_later, later_bytes) = booted.run(ACROSS)
+    (wrong, heap_bytes), (wrong_later, later_bytes), many, messages = booted.run(ACROSS)
     assert wrong == wrong_later == 0
     assert later_bytes == heap_bytes
+    assert (many, messages) == (list(range(50)), 1)
 
 
 EXCHANGE = """
@@ -105,20 +116,31 @@ exchange = await open_exchange()
 forget()
 await exchange.grow(1 << 20)
 read = await exchange.execute([["write", 1 << 16, b"twice", 0, 5], ["read", (1 << 16) + 1, 3]])
-asked = asyncio.ensure_future(exchange.execute([["hash", 0, 1 << 20]] * 100_000))
+whole = js.Uint8Array.new([1, 2, 3, 4, 5])
+parts = [whole.subarray(0, 2), whole.subarray(2)]  # as a GPU's read-back comes
+writes = [["write", address, part, 0, part.length] for address, part in zip([8, 10], parts)]
+given = await exchange.execute([*writes, ["hash", 8, 5], ["read", 8, 5]], parts)
+asked = asyncio.ensure_future(exchange.execute([["fill", 0, 1 << 20]] * 100_000))
 js.made.terminate()  # as the system does it: no event tells of it
 try:
     end = str(await asked)
 except ClusterError as error:
     end = str(error)
-[read[0].to_bytes().decode(), end]
+{
+    "read": read[0].to_bytes().decode(),
+    "given": [given[0], list(given[1].to_bytes()), whole.byteLength],
+    "end": end,
+}
 """
 
 
-def test_the_end_of_the_exchange_s_worker_is_noticed(booted: PyodidePage) -> None:
-    read, end = booted.run(EXCHANGE)
-    assert read == "wic"
-    assert "the browser ended its Worker" in end
+def test_the_exchange_s_worker_takes_arrays_over_and_its_end_is_noticed(
+    booted: PyodidePage,
+) -> None:
+    found = booted.run(EXCHANGE)
+    assert found["read"] == "wic"
+    assert found["given"] == [sha256(bytes([1, 2, 3, 4, 5])).hexdigest(), [1, 2, 3, 4, 5], 0]
+    assert "the browser ended its Worker" in found["end"]
 
 
 def test_page_events(booted: PyodidePage) -> None:

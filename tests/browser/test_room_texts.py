@@ -25,7 +25,7 @@ from daisychain.cluster.machine import Owed
 async def owe(run):
     mantissas = bytes(range(256)) * (run.reducer.layout.elements // 128)
     owed = Owed(mantissas + bytes(2 * run.reducer.layout.elements - len(mantissas))
-                + bytes([3, 0, 0, 0]) * run.reducer.rows)
+                + bytes([3, 0, 0, 0]) * run.reducer.layout.rows)
     await run.reducer.restore(owed)
     return owed
 owed = await session.host.between(owe)

@@ -37,7 +37,7 @@ class WasmtimeMachine:
         if missing > 0:
             self.memory.grow(self.store, -(-missing // PAGE_BYTES))
 
-    async def execute(self, operations: Sequence[Operation]) -> list[Any]:
+    async def execute(self, operations: Sequence[Operation], give: Sequence[Any] = ()) -> list[Any]:
         results: list[Any] = []
         for kind, *rest in operations:
             if kind == "write":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -150,20 +151,23 @@ def test_what_is_left_for_the_end_of_a_step() -> None:
         reducers = [Reducer(WasmtimeMachine(), LAYOUT) for _ in range(2)]
         for me, reducer in enumerate(reducers):
             await reducer.begin(plan, me)
-        machine, requests = reducers[0].machine, []
+        machine, requests, given = reducers[0].machine, [], list[bytes]()
         execute = machine.execute
 
-        async def count(operations: Any) -> Any:
+        async def count(operations: Any, give: Any = ()) -> Any:
             requests.append([kind for kind, *_ in operations])
-            return await execute(operations)
+            given.extend(give)
+            return await execute(operations, give)
 
         machine.execute = count
-        await exchange(reducers, plan, [random_gradient(rng)[1] for _ in reducers])
+        gradients = [random_gradient(rng)[1] for _ in reducers]
+        await exchange(reducers, plan, gradients)
         buckets = len(LAYOUT.buckets)
-        assert len(requests) == 4 * buckets, "load, quantise, reduce, store"
+        assert len(requests) == 5 * buckets, "write and hash, align, quantise, reduce, store"
+        assert given == [data for tensors in gradients[0] for data, _ in tensors], "not copied"
         for bucket in range(buckets):
             await reducers[0].expand(bucket)
-        assert len(requests) == 5 * buckets
+        assert len(requests) == 6 * buckets
         del requests[:]
         await reducers[0].digest(Exchange.INT8)
         squares = await reducers[0].squares(Exchange.INT8)
@@ -171,6 +175,30 @@ def test_what_is_left_for_the_end_of_a_step() -> None:
         assert [set(kinds) for kinds in requests] == [{"hash"}, {"read"}], "nothing is done twice"
         assert squares == [tensor.squares for tensor in wide]
         assert wide == await reducers[1].wide(Exchange.INT8), "also where nothing was expanded"
+
+    asyncio.run(go())
+
+
+def test_the_raw_digest_is_that_of_the_gradients_alone() -> None:
+    """Of the step's own gradients, whatever error feedback owes; one bit makes it another one."""
+    plan = make_plan(LAYOUT, ("a",), {}, Exchange.INT8)
+    rng = random.Random(6)
+    first, second = random_gradient(rng)[1], random_gradient(rng)[1]
+    data, exponent = second[-1][-1]
+    flipped = [*second[:-1], [*second[-1][:-1], (data[:-1] + bytes([data[-1] ^ 1]), exponent)]]
+
+    async def go() -> None:
+        reducer = Reducer(WasmtimeMachine(), LAYOUT)
+        found = []
+        for gradient in (first, second, second, flipped):
+            await reducer.begin(plan, 0)
+            await exchange([reducer], plan, [gradient])
+            reducer.commit()
+            found.append(await reducer.raw_digest())
+        buckets = [sha256(b"".join(data for data, _ in tensors)).hexdigest() for tensors in first]
+        assert found[0] == sha256("".join(buckets).encode()).hexdigest()[:32]
+        assert found[1] == found[2]
+        assert len(set(found)) == 3
 
     asyncio.run(go())
 

@@ -49,7 +49,7 @@ class TimedPlayer(OraclePlayer):
             raise DeviceError("The buffer w needs too much.", "It does not fit.", "Choose less.")
         self.program = program
 
-    def write(self, buffer: str, data: Any, offset_bytes: int = 0) -> None:
+    def write(self, buffer: str, data: Any, offset_bytes: int = 0, give: bool = False) -> None:
         assert len(data) == self.program.buffers[buffer].size_bytes
         assert 0 not in data, "the CPU leaves zeros out, so a sample of them would flatter it"
 

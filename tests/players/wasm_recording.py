@@ -73,9 +73,9 @@ class RecordingDevice(WasmtimeDevice):
         await super().load(layout)
         self._keep({"op": "load", "layout": packed_layout(layout)}, [])
 
-    def write(self, address: int, data: Any) -> None:
+    def write(self, address: int, data: Any, give: bool = False) -> None:
         super().write(address, data)
-        self._keep({"op": "write", "address": address, "data": _packed(bytes(data))}, [])
+        self._keep({"op": "write", "writes": [(address, _packed(bytes(data)))]}, [])
 
     async def run(self, plans: Sequence[str], read: Region) -> bytes:
         contents = await super().run(plans, read)

@@ -29,7 +29,7 @@ class _Instance:
         self.exports = wasmtime.Instance(self.store, module, [self.memory]).exports(self.store)
         self.write(layout.image_address, layout.image)
 
-    def write(self, address: int, data: Any) -> None:
+    def write(self, address: int, data: Any, give: bool = False) -> None:
         self.memory.write(self.store, bytes(data), address)
 
     def read(self, region: Region) -> bytes:
@@ -76,7 +76,7 @@ class WasmtimeDevice:
     async def load(self, layout: Layout) -> None:
         self._instance = _Instance(self._engine, self._module, layout)
 
-    def write(self, address: int, data: Any) -> None:
+    def write(self, address: int, data: Any, give: bool = False) -> None:
         self.instance.write(address, data)
 
     async def run(self, plans: Sequence[str], read: Region) -> bytes:

@@ -84,7 +84,7 @@ class LosablePlayer(OraclePlayer):
         self._check()
         return await super().read_many(buffers)
 
-    def write(self, buffer: str, data: Any, offset_bytes: int = 0) -> None:
+    def write(self, buffer: str, data: Any, offset_bytes: int = 0, give: bool = False) -> None:
         self._check()
         super().write(buffer, data, offset_bytes)
 

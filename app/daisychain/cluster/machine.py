@@ -19,10 +19,12 @@ class Machine(Protocol):
     async def grow(self, size_bytes: int) -> None:
         """Make the memory at least so large; ClusterError if the device has not that much."""
 
-    async def execute(self, operations: Sequence[Operation]) -> list[Any]:
+    async def execute(self, operations: Sequence[Operation], give: Sequence[Any] = ()) -> list[Any]:
         """Carry the operations out in order; what "ask", "read" and "hash" give, in order.
 
-        Bytes are ``bytes`` or, in the page, a JavaScript Uint8Array that is only handed on."""
+        Bytes are ``bytes`` or, in the page, a JavaScript Uint8Array that is only handed on.  Those
+        in ``give`` go over instead of being copied, and are empty afterwards.  Operations that are
+        asked for later do not wait for a hash."""
 
     def close(self) -> None:
         """Free the memory."""

@@ -113,6 +113,11 @@ class Layout:
         return sum(tensor.elements for tensor in self.tensors)
 
     @cached_property
+    def rows(self) -> int:
+        """Number of rows, each with an exponent of its own."""
+        return sum(tensor.rows for tensor in self.tensors)
+
+    @cached_property
     def row_starts(self) -> tuple[tuple[int, ...], ...]:
         """For each bucket the element offset of every row, and of the end."""
         return tuple(
@@ -208,8 +213,7 @@ class ReducePlan:
     @cached_property
     def catch_up_bytes(self) -> int:
         """Payload bytes of a `Kind.CATCH_UP` flow under this plan."""
-        rows = sum(len(starts) - 1 for starts in self.layout.row_starts)
-        return self.mode.down_bytes(self.layout.elements, rows)
+        return self.mode.down_bytes(self.layout.elements, self.layout.rows)
 
     def flows(self) -> Iterator[Flow]:
         """Every flow of the step, bucket by bucket."""

@@ -8,14 +8,17 @@ machine and handed on.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from hashlib import sha256
 from itertools import accumulate, chain
 from typing import Any
 
 from daisychain.cluster.exchange import DOWN_LIMIT, Exchange
 from daisychain.cluster.machine import Machine, Operation, Owed, WideTensor
-from daisychain.cluster.reduce_plan import Layout, ReducePlan, Rows, shards_of
+from daisychain.cluster.places import Place, Places
+from daisychain.cluster.reduce_plan import Layout, ReducePlan, shards_of
 from daisychain.errors import ClusterError
 from daisychain.numbers.formats import nearest_shift
 
@@ -29,26 +32,14 @@ WIDE_SHIFT = {Exchange.INT8: 22, Exchange.INT4: 22, Exchange.INT16: 14}
 """Bits by which reduced mantissas are raised to make a wide tensor (|m| < 2^30)."""
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where a tensor lies in the flat order of the layout."""
-
-    tensor: Rows
-    row: int
-    element: int
-
-
 class Reducer:
     """See the module's text.  One instance lives as long as a room."""
 
     def __init__(self, machine: Machine, layout: Layout) -> None:
         self.machine, self.layout = machine, layout
-        self.rows = sum(len(starts) - 1 for starts in layout.row_starts)
-        self._row_base = list(accumulate((len(s) - 1 for s in layout.row_starts), initial=0))
-        self._element_base = list(accumulate((s[-1] for s in layout.row_starts), initial=0))
-        self._places = [self._places_of(bucket) for bucket in range(len(layout.buckets))]
+        self._places = Places(layout)
         self._top = DATA_ADDRESS
-        e, r = layout.elements, self.rows
+        e, r = layout.elements, layout.rows
         self._values = self._reserve(4 * e)
         self._aligned, self._proposed = self._reserve(4 * r), self._reserve(r)
         self._agreed, self._base = self._reserve(r), self._reserve(4 * r)
@@ -64,11 +55,13 @@ class Reducer:
         self._is_clean = False
         self._me = 0
         self._owner_key: tuple[tuple[int, ...], int] | None = None
+        self._hashing: list[asyncio.Future[list[Any]]] = []
 
     async def begin(self, plan: ReducePlan, me: int) -> None:
         """A step's attempt under ``plan``; owner residuals are zeroed when the shards changed."""
         await self._clean()
         self._plan, self._me = plan, me
+        self._hashing.clear()
         self._forget_reduced()
         if me in plan.owners:
             await self._own(plan.owners, me)
@@ -98,23 +91,29 @@ class Reducer:
         await self.machine.execute([("fill", self._fixed_top, self._top - self._fixed_top)])
 
     async def load(self, bucket: int, gradient: Sequence[tuple[Any, int]]) -> Any:
-        """The bucket's tensors, in layout order, as (i32 data, exponent); its row exponents."""
+        """The bucket's tensors, in layout order, as (i32 data, exponent); its row exponents.
+
+        The data is given away."""
         plan = self._active()
         limit = plan.mode.up_limit(len(plan.members))
         writes: list[Operation] = []
         aligns: list[Operation] = []
-        for place, (data, exponent) in zip(self._places[bucket], gradient, strict=True):
+        for place, (data, exponent) in zip(self._places.by_bucket[bucket], gradient, strict=True):
             base = self._base + 4 * place.row
             size = 4 * place.tensor.elements
             writes.append(("write", self._values + 4 * place.element, data, 0, size))
             writes.append(("write", base, exponent.to_bytes(4, "little", signed=True), 0, 4))
             aligns.append(self._align(place, base, limit))
-        first, rows, _, _ = self._span(bucket)
-        read = ("read", self._proposed + first, rows)
-        (exponents,) = await self.machine.execute([*writes, *aligns, read])
+        first, rows, element, elements = self._places.span(bucket)
+        writes.append(("hash", self._values + 4 * element, 4 * elements))
+        aligns.append(("read", self._proposed + first, rows))
+        # Tasks start in their order: the rows are hashed, then aligned in place.
+        given = [data for data, _ in gradient]
+        self._hashing.append(asyncio.ensure_future(self.machine.execute(writes, given)))
+        (exponents,) = await asyncio.ensure_future(self.machine.execute(aligns))
         return exponents
 
-    def _align(self, place: _Place, exponent_address: int, limit: int) -> Operation:
+    def _align(self, place: Place, exponent_address: int, limit: int) -> Operation:
         tensor = place.tensor
         return (
             "call",
@@ -135,10 +134,10 @@ class Reducer:
         """The bucket at the agreed exponents: the packed mantissas for each owner's shard."""
         plan = self._active()
         mode, limit = plan.mode, plan.mode.up_limit(len(plan.members))
-        first, rows, element, _ = self._span(bucket)
+        first, rows, element, _ = self._places.span(bucket)
         later = 1 - self._now
         operations: list[Operation] = [("write", self._agreed + first, agreed, 0, rows)]
-        for place in self._places[bucket]:
+        for place in self._places.by_bucket[bucket]:
             operations.append(
                 (
                     "call",
@@ -176,7 +175,7 @@ class Reducer:
         """
         plan = self._active()
         own = plan.shard(bucket, self._me)
-        first, _, element, _ = self._span(bucket)
+        first, _, element, _ = self._places.span(bucket)
         row = first + own.first_row
         width = 2 if plan.mode is Exchange.INT16 else 1
         target = self._reduced + width * (element + own.first_element)
@@ -187,7 +186,7 @@ class Reducer:
                 ("write", self._inbox, data, 0, plan.mode.up_bytes(own.elements)),
                 ("call", "add_contribution", total, self._inbox, own.elements, MODES[plan.mode]),
             ]
-        for at, rows, columns, start in self._own_pieces(bucket):
+        for at, rows, columns, start in self._places.pieces(bucket, own):
             operations += self._reduce_piece(bucket, at, rows, columns, start, target)
         exponents = self._reduced_exponents + row
         operations.append(("read", exponents, own.rows, target, width * own.elements))
@@ -201,7 +200,7 @@ class Reducer:
         """``at``: rows before the piece in the own shard; ``start``: elements before it."""
         plan = self._active()
         own = plan.shard(bucket, self._me)
-        row = self._row_base[bucket] + own.first_row + at
+        row = self._places.row_base[bucket] + own.first_row + at
         total = self._total + 4 * (self._own_elements[bucket] + start)
         agreed, out_exponents = self._agreed + row, self._reduced_exponents + row
         if not plan.mode.rounds_sum:
@@ -256,7 +255,7 @@ class Reducer:
         """The reduced shard of another owner (member index): row exponents, then mantissas."""
         plan = self._active()
         shard = plan.shard(bucket, owner)
-        first, _, element, _ = self._span(bucket)
+        first, _, element, _ = self._places.span(bucket)
         width = 2 if plan.mode is Exchange.INT16 else 1
         exponents = self._reduced_exponents + first + shard.first_row
         mantissas = self._reduced + width * (element + shard.first_element)
@@ -290,6 +289,11 @@ class Reducer:
         (data,) = await self.machine.execute([("read", *chain(*self._whole_parts(mode)))])
         return data
 
+    async def raw_digest(self) -> str:
+        """128-bit hash of the gradients that were loaded since `begin`."""
+        hashes = await asyncio.gather(*self._hashing)
+        return sha256("".join(text for (text,) in hashes).encode()).hexdigest()[:32]
+
     async def digest(self, mode: Exchange) -> str:
         """128-bit hash of the reduced gradient: the head of the SHA-256 of `whole`."""
         (text,) = await self.machine.execute([("hash", *chain(*self._whole_parts(mode)))])
@@ -299,7 +303,7 @@ class Reducer:
         """(address, size): exponents, then mantissas, of every bucket."""
         width = 2 if mode is Exchange.INT16 else 1
         parts = []
-        for first, rows, element, count in map(self._span, range(len(self.layout.buckets))):
+        for first, rows, element, count in map(self._places.span, range(len(self.layout.buckets))):
             parts.append((self._reduced_exponents + first, rows))
             parts.append((self._reduced + width * element, width * count))
         return parts
@@ -307,7 +311,7 @@ class Reducer:
     async def wide(self, mode: Exchange) -> list[WideTensor]:
         """The reduced gradient as wide tensors, in layout order.  Uses the values' memory."""
         found = await self._expand_all(mode)
-        parts = [(self._values + 4 * p.element, 4 * p.tensor.elements) for p in self._all_places()]
+        parts = [(self._values + 4 * p.element, 4 * p.tensor.elements) for p in self._places.all]
         contents = await self.machine.execute([("read", *part) for part in parts])
         return [replace(t, data=data) for t, data in zip(found, contents, strict=True)]
 
@@ -324,7 +328,7 @@ class Reducer:
         """Makes wide tensors in the values' memory; their contents stay there."""
         width, packed = (2, Exchange.INT16) if mode is Exchange.INT16 else (1, Exchange.INT8)
         operations: list[Operation] = []
-        for place in (place for bucket in buckets for place in self._places[bucket]):
+        for place in (place for bucket in buckets for place in self._places.by_bucket[bucket]):
             tensor, address = place.tensor, self._values + 4 * place.element
             reduced = self._reduced_exponents + place.row, self._reduced + width * place.element
             shape = (tensor.rows, tensor.columns, WIDE_SHIFT[mode], MODES[packed])
@@ -337,7 +341,7 @@ class Reducer:
         for bucket in buckets:
             self._expanded[bucket] = [
                 _wide_tensor(place.tensor.name, next(results), next(results), next(results))
-                for place in self._places[bucket]
+                for place in self._places.by_bucket[bucket]
             ]
 
     def _forget_reduced(self) -> None:
@@ -374,7 +378,7 @@ class Reducer:
         await self.machine.execute(operations)
 
     def _own_parts(self) -> tuple[int, int, int, int]:
-        e, r, now = self.layout.elements, self.rows, self._now
+        e, r, now = self.layout.elements, self.layout.rows, self._now
         return self._residual[now], 2 * e, self._residual_exponents[now], 4 * r
 
     def _reduced_parts(self) -> tuple[int, int, int, int]:
@@ -390,46 +394,10 @@ class Reducer:
         self._now, self._plan, self._owner_key = 0, None, None
         self._is_clean = False
 
-    # ------------------------------------------------------------------ places
-
     def _active(self) -> ReducePlan:
         if self._plan is None:
             raise ClusterError("No exchange is under way.")
         return self._plan
-
-    def _all_places(self) -> list[_Place]:
-        return [place for places in self._places for place in places]
-
-    def _places_of(self, bucket: int) -> list[_Place]:
-        row, element = self._row_base[bucket], self._element_base[bucket]
-        places = []
-        for tensor in self.layout.buckets[bucket]:
-            places.append(_Place(tensor, row, element))
-            row, element = row + tensor.rows, element + tensor.elements
-        return places
-
-    def _span(self, bucket: int) -> tuple[int, int, int, int]:
-        """First row, rows, first element, elements of a bucket."""
-        first, element = self._row_base[bucket], self._element_base[bucket]
-        return (
-            first,
-            self._row_base[bucket + 1] - first,
-            element,
-            self._element_base[bucket + 1] - element,
-        )
-
-    def _own_pieces(self, bucket: int) -> list[tuple[int, int, int, int]]:
-        """The own shard cut where tensors meet: (rows before, rows, columns, elements before)."""
-        own = self._active().shard(bucket, self._me)
-        first, last = own.first_row, own.first_row + own.rows
-        pieces, row, elements = [], 0, 0
-        for tensor in self.layout.buckets[bucket]:
-            low, high = max(first, row), min(last, row + tensor.rows)
-            if low < high:
-                pieces.append((low - first, high - low, tensor.columns, elements))
-                elements += (high - low) * tensor.columns
-            row += tensor.rows
-        return pieces
 
     def _reserve(self, size_bytes: int) -> int:
         address = self._top

@@ -63,7 +63,7 @@ def decode_residuals(file: TensorFile, config: ModelConfig) -> Owed:
 
 def _own_size(layout: Layout) -> tuple[int, int]:
     """Elements and rows."""
-    return layout.elements, sum(len(starts) - 1 for starts in layout.row_starts)
+    return layout.elements, layout.rows
 
 
 def _reduced_size(layout: Layout, owners: tuple[int, ...], me: int) -> tuple[int, int]:

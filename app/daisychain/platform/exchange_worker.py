@@ -43,8 +43,8 @@ class ExchangeWorker:
     async def grow(self, size_bytes: int) -> None:
         await self._link.ask("grow", size=size_bytes)
 
-    async def execute(self, operations: Sequence[Operation]) -> list[Any]:
-        results = await self._link.ask("execute", operations=operations)
+    async def execute(self, operations: Sequence[Operation], give: Sequence[Any] = ()) -> list[Any]:
+        results = await self._link.ask("execute", give, operations=operations)
         # Numbers come as text (some have 64 bits); a hash is text of 64 hexadecimal digits.
         return [
             int(result) if isinstance(result, str) and len(result) < 64 else result

@@ -114,6 +114,8 @@ class BrowserWasm:
         self._workers = [
             WorkerLink("wasm_player_worker", device_error, self._end) for _ in range(workers)
         ]
+        self._writes: list[tuple[int, Any]] = []
+        self._given: list[Any] = []
 
     async def start(self, modules: dict[str, Any], patience: Patience) -> None:
         """Hands out the compiled modules and keeps the Workers that answer in time."""
@@ -138,6 +140,7 @@ class BrowserWasm:
 
     async def load(self, layout: Layout) -> None:
         fields = _plain(layout)
+        self._writes, self._given = [], []
         shared = await self._leader.ask("load", layout=fields)
         await asyncio.gather(
             *(
@@ -146,17 +149,23 @@ class BrowserWasm:
             )
         )
 
-    def write(self, address: int, data: Any) -> None:
-        """``data``: bytes or a JavaScript typed array."""
-        self._leader.tell("write", address=address, data=data)
+    def write(self, address: int, data: Any, give: bool = False) -> None:
+        """``data``: bytes or a JavaScript typed array.  Goes with all others before the next run
+        or read: a message costs the page more than what it carries."""
+        self._writes.append((address, data))
+        if give:
+            self._given.append(data)
 
     async def run(self, plans: Sequence[str], read: Region) -> bytes:
+        self._send_writes()
         return _bytes((await self._leader.ask("run", plans=list(plans), region=read))[0])
 
     async def read(self, region: Region) -> bytes:
+        self._send_writes()
         return _bytes((await self._leader.ask("read", regions=[region]))[0])
 
     async def read_arrays(self, regions: Sequence[Region]) -> list[Any]:
+        self._send_writes()
         return list(await self._leader.ask("read", regions=list(regions)))
 
     async def run_alone(
@@ -170,6 +179,12 @@ class BrowserWasm:
     def destroy(self) -> None:
         """Ends the Workers at once, also in the middle of a run."""
         self._end(DeviceError("The CPU player was closed."))
+
+    def _send_writes(self) -> None:
+        writes, self._writes = self._writes, []
+        given, self._given = self._given, []
+        if writes:
+            self._leader.tell("write", given, writes=writes)
 
     @property
     def _leader(self) -> WorkerLink:

@@ -56,7 +56,7 @@ class OraclePlayer:
         buffer = self._buffer(name)
         return self._storages[buffer.storage][: buffer.size_bytes].view(_DTYPES[buffer.kind])
 
-    def write(self, buffer: str, data: Any, offset_bytes: int = 0) -> None:
+    def write(self, buffer: str, data: Any, offset_bytes: int = 0, give: bool = False) -> None:
         raw = memoryview(data).cast("B")
         if self._buffer(buffer).kind == "narrow":
             values = unpack_narrow(bytes(raw))

@@ -41,8 +41,12 @@ class Player(Protocol):
         Raises DeviceError when a buffer or the whole does not fit the device.
         """
 
-    def write(self, buffer: str, data: Any, offset_bytes: int = 0) -> None:
-        """Queues an upload; later ``run`` calls see it."""
+    def write(self, buffer: str, data: Any, offset_bytes: int = 0, give: bool = False) -> None:
+        """Queues an upload; later ``run`` calls see it.
+
+        ``give``: a JavaScript typed array may go over instead of being copied; it is not used
+        afterwards.
+        """
 
     def write_scalars(self, first_word: int, words: Sequence[int]) -> None:
         """Queues an upload of u32 words into ``scalars``."""

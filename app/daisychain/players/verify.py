@@ -113,8 +113,8 @@ class VerifiedPlayer:
         await self.player.load(program)
         self._program = program
 
-    def write(self, buffer: str, data: Any, offset_bytes: int = 0) -> None:
-        self.player.write(buffer, data, offset_bytes)
+    def write(self, buffer: str, data: Any, offset_bytes: int = 0, give: bool = False) -> None:
+        self.player.write(buffer, data, offset_bytes, give)
 
     def write_scalars(self, first_word: int, words: Sequence[int]) -> None:
         self.player.write_scalars(first_word, words)

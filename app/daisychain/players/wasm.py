@@ -33,7 +33,8 @@ class WasmDevice(Protocol):
     async def load(self, layout: Layout) -> None:
         """Gives the old memory back and makes a zeroed one that holds ``layout.image``."""
 
-    def write(self, address: int, data: Any) -> None: ...
+    def write(self, address: int, data: Any, give: bool = False) -> None:
+        """``give`` as in `Player.write`."""
 
     async def run(self, plans: Sequence[str], read: Region) -> bytes: ...
 
@@ -68,14 +69,14 @@ class WasmPlayer:
         for name, data in program.constants.items():
             self.write(name, data)
 
-    def write(self, buffer: str, data: Any, offset_bytes: int = 0) -> None:
+    def write(self, buffer: str, data: Any, offset_bytes: int = 0, give: bool = False) -> None:
         address, size_bytes = self._layout.buffers[buffer]
         length = data.nbytes if isinstance(data, memoryview) else _length(data)
         if offset_bytes < 0 or offset_bytes + length > size_bytes:
             raise ValueError(
                 f"{length} bytes at {offset_bytes} do not fit {buffer}, which has {size_bytes}"
             )
-        self.device.write(address + offset_bytes, data)
+        self.device.write(address + offset_bytes, data, give)
 
     def write_scalars(self, first_word: int, words: Sequence[int]) -> None:
         if first_word < 0 or first_word + len(words) > self._layout.scalar_words:

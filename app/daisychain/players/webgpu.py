@@ -136,7 +136,7 @@ class WebGPUPlayer:
         for name, data in program.constants.items():
             self.write(name, data)
 
-    def write(self, buffer: str, data: Any, offset_bytes: int = 0) -> None:
+    def write(self, buffer: str, data: Any, offset_bytes: int = 0, give: bool = False) -> None:
         self.device.write(buffer, offset_bytes, data)
 
     def write_scalars(self, first_word: int, words: Sequence[int]) -> None:

@@ -99,5 +99,4 @@ def plan_header(size: int) -> bytes:
 
 def whole_bytes(layout: Layout, mode: Exchange) -> int:
     """Payload of a CATCH_UP flow."""
-    rows = sum(len(starts) - 1 for starts in layout.row_starts)
-    return mode.down_bytes(layout.elements, rows)
+    return mode.down_bytes(layout.elements, layout.rows)

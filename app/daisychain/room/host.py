@@ -29,7 +29,7 @@ from daisychain.room.guests import Guests
 from daisychain.room.lane import Action, Lane
 from daisychain.room.recovery import Recovery, consequence, is_over
 from daisychain.room.replay import ReplayStep
-from daisychain.room.replica import Replica, as_bytes, hash_state, state_hash
+from daisychain.room.replica import Replica, as_bytes, hash_state
 from daisychain.room.run import Run, RunMaker
 from daisychain.room.state_inbox import StateInbox
 from daisychain.room.transfers import Transfers
@@ -294,20 +294,20 @@ class Host:
         """The last slice, bucket by bucket: its loss, and the hash of the whole gradient."""
         async with self._exchange_memory:
             await reducer.begin(attempt.plan, attempt.begun.me)
-        loss, hashes = 0, list[asyncio.Future[str]]()
+        loss, bucket = 0, 0
         first = len(numbers) == 1
         async with aclosing(replica.add_last_slice(numbers[-1], first=first)) as gradients:
             async for part, gradient in gradients:
                 attempt.computed_ms = self._now_ms()
-                loss, bucket = loss + part, len(hashes)
+                loss += part
                 async with self._exchange_memory:
                     proposed = await reducer.load(bucket, gradient)
                 if self._attempt is not attempt:
                     return 0, ""
-                hashes.append(asyncio.ensure_future(hash_state([data for data, _ in gradient])))
                 attempt.proposed[bucket] = as_bytes(proposed)
                 self.give(events.BucketReady(*attempt.key, bucket))
-        return loss, state_hash([digest.encode() for digest in await asyncio.gather(*hashes)])
+                bucket += 1
+        return loss, await reducer.raw_digest()
 
     def _send_flow(self, effect: effects.SendFlow) -> None:
         attempt, flow = self._attempt, effect.flow

@@ -109,10 +109,10 @@ class Replica:
         self.player.write("inputs", targets, 8 + 4 * self.model.tokens)
 
     def write_sums(self, tensors: Sequence[WideTensor]) -> None:
-        """Replaces the summed gradients by reduced ones."""
+        """Replaces the summed gradients by reduced ones, which are given away."""
         for tensor in tensors:
             place = self._sums[tensor.name]
-            self.player.write(place.buffer, tensor.data)
+            self.player.write(place.buffer, tensor.data, give=True)
             self.player.write_scalars(place.maximum, [tensor.maximum])
             self.player.write_scalars(place.exponent, [tensor.exponent & 0xFFFFFFFF])
 
