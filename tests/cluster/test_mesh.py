@@ -323,6 +323,17 @@ def test_crowd_at_the_door_is_bounded() -> None:
     run(test)
 
 
+def returns_late(connection: Any) -> None:
+    """As in a browser: the other end may speak before ``accept`` has returned."""
+    accept = connection.accept
+
+    async def late(answer: str) -> None:
+        await accept(answer)
+        await asyncio.sleep(0.3)
+
+    connection.accept = late
+
+
 def test_pairing_by_hand() -> None:
     async def test(room: Room) -> None:
         host = await room.device(join=False, code=None, approve_all=False)
@@ -337,6 +348,8 @@ def test_pairing_by_hand() -> None:
             await host.mesh.hand_answer(offers[0])
         with pytest.raises(ClusterError, match="pairing text"):
             await host.mesh.hand_accept(answer[:-9])
+        for offer in host.mesh._by_hand._offers:
+            returns_late(offer._connection)
         await host.mesh.hand_accept(answer)
         await until(lambda: host.mesh.linked() == (guest.id,))
         await until(lambda: guest.mesh.linked() == (host.id,))

@@ -134,7 +134,7 @@ class Mesh:
 
     async def hand_accept(self, answer: str) -> None:
         """First device: take the second one's text; a host thereby lets it in."""
-        self._carry_out(self._lobby.approve(await self._by_hand.accept(answer)))
+        await self._by_hand.accept(answer, lambda peer: self._carry_out(self._lobby.approve(peer)))
 
     def send_control(self, peer: str, text: str) -> bool:
         """Send text (JSON, at most 64 KiB) to a linked member; False if it cannot go now."""

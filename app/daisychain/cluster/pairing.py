@@ -66,8 +66,9 @@ class HandPairing:
         self._adopt(peer, connection)
         return pack(await connection.answer(offer, self._gather_ms))
 
-    async def accept(self, answer_text: str) -> str:
-        """Take the answer to the latest offer; returns the other device's id."""
+    async def accept(self, answer_text: str, approve: Callable[[str], None]) -> None:
+        """Take the answer to the latest offer; ``approve`` hears the other device's id before that
+        can knock."""
         answer = unpack(answer_text)
         if answer.role == "actpass":
             raise PairingError(
@@ -80,9 +81,9 @@ class HandPairing:
             )
         peer = member_id(answer.fingerprint)
         connection = self._offers.pop()
+        approve(peer)
         self._adopt(peer, connection)  # before it can open: nothing that it says may be lost
         await connection.accept(answer)
-        return peer
 
     def close(self) -> None:
         """Withdraw all offers."""
