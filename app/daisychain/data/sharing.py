@@ -45,6 +45,15 @@ def _plain(record: Shared) -> bytes:
     return json.dumps(record, sort_keys=True, separators=(",", ":")).encode()
 
 
+def _unpacked(packed: bytes, limit_bytes: int) -> bytes:
+    """What zlib packed, at most so many bytes.  Raises zlib.error, ValueError."""
+    stream = zlib.decompressobj()
+    plain = stream.decompress(packed, limit_bytes)
+    if not stream.eof:
+        raise ValueError("it is cut off or too large")
+    return plain
+
+
 def footer_text(footer: Footer) -> str:
     """A footer as text for control messages; empty if it is too large for them."""
     plain = _plain(footer.to_record())
@@ -57,11 +66,7 @@ def read_footer_text(text: str, path: str, file_bytes: int) -> Footer:
     try:
         if len(text) > MAX_FOOTER_CHARACTERS:
             raise ValueError("it is too large")
-        stream = zlib.decompressobj()
-        plain = stream.decompress(b64decode(text, validate=True), MAX_FOOTER_BYTES)
-        if not stream.eof:
-            raise ValueError("it is cut off or too large")
-        record = json.loads(plain)
+        record = json.loads(_unpacked(b64decode(text, validate=True), MAX_FOOTER_BYTES))
     except (zlib.error, binascii.Error, ValueError, RecursionError) as cause:
         raise DataError(f"The footer of {path} that a device sent is none ({cause}).") from cause
     return Footer.from_record(record, path, file_bytes)
@@ -78,10 +83,9 @@ def pack_plan(shared: Shared) -> PackedPlan:
 def unpack_plan(packed: bytes, digest: str = "") -> Shared:
     """Inverse of `pack_plan`; with ``digest`` only the plan that hashes so.  Raises DataError."""
     try:
-        stream = zlib.decompressobj()
-        plain = stream.decompress(packed[: MAX_PACKED_BYTES + 1], MAX_PLAN_BYTES)
-        if len(packed) > MAX_PACKED_BYTES or not stream.eof:
-            raise ValueError("it is cut off or too large")
+        if len(packed) > MAX_PACKED_BYTES:
+            raise ValueError("it is too large")
+        plain = _unpacked(packed, MAX_PLAN_BYTES)
         if digest and sha256(plain).hexdigest()[:32] != digest:
             raise DataError("The data plan that a device sent is not the room's.")
         shared = json.loads(plain)

@@ -145,20 +145,22 @@ class RoomSession(People, Workshop):
 
     async def between(self, action: Callable[[Trainer], Awaitable[Result]]) -> Result:
         """Does something with the device behind what the step under way has queued."""
-        if self.host is None:
-            raise DeviceError("There is no model here yet, or it was given up.")
 
         async def act(run: Run) -> Result:
             return await action(run.replica.trainer())
 
-        return await self.host.between(act)
+        return await self._owner().between(act)
 
     async def checkpoint(self) -> Checkpoint:
+        host, content = self._owner(), await self._tokenizer_content()
+        own, facts = self._own_settings, lambda: facts_of(self.state())
+        return await checkpoint_of(host, Told(self.settings, own, content, facts, self.log))
+
+    def _owner(self) -> Host:
+        """What holds the model; raises DeviceError where there is none."""
         if self.host is None:
             raise DeviceError("There is no model here yet, or it was given up.")
-        content = await self._tokenizer_content()
-        own, facts = self._own_settings, lambda: facts_of(self.state())
-        return await checkpoint_of(self.host, Told(self.settings, own, content, facts, self.log))
+        return self.host
 
     def log(self) -> list[dict[str, Any]]:
         """One record a step, and one a notice."""
