@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from daisychain import building
 from daisychain.building import build_model, estimate, micro_batch_rows
 from daisychain.data import HeldoutBatch, SourceStatus
 from daisychain.errors import DataError, DeviceLost
+from daisychain.numbers import tables
 from daisychain.players.oracle import OraclePlayer
 from daisychain.session import TrainingSession
 from daisychain.settings import resolve
@@ -212,6 +214,43 @@ def test_memory_of_the_estimate_is_that_of_the_run() -> None:
     settings = resolve({"preset": "tiny"})
     assert estimate(settings).memory_bytes == build_model(settings).program.memory_bytes()
     assert estimate(settings).parameters == settings.parameters
+
+
+def test_an_estimate_makes_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of 4,096 positions takes long, and the form asks for an estimate while people type."""
+    monkeypatch.setattr(tables, "rope_work", None)
+    assert estimate(resolve({"context": 4096, "batch": 1})).memory_bytes > 0
+
+
+def test_the_page_has_its_turns_while_the_largest_table_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(building, "TURN_MS", 0.0)
+    config = building.model_config(resolve({"width": 256, "heads": 4}))
+    tables.rope_table(8, 8)
+
+    async def scenario() -> int:
+        work, turns = asyncio.ensure_future(building.prepare_tables(config)), 0
+        while not work.done():
+            await asyncio.sleep(0)
+            turns += 1
+        return turns
+
+    assert asyncio.run(scenario()) >= config.head_dim // 2
+
+
+def test_the_largest_table_is_there_before_a_player_asks() -> None:
+    tables.rope_table(8, 8)
+    missing: list[None] = []
+
+    def new_player() -> OraclePlayer:
+        missing.extend(tables.rope_work(16, 8))
+        return OraclePlayer()
+
+    session, _ = make(new_player)
+    asyncio.run(session.run())
+    assert session.state()["step"] == 6
+    assert missing == []
 
 
 @pytest.mark.parametrize(

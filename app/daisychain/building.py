@@ -10,13 +10,18 @@ from daisychain.cluster.layout import model_layout
 from daisychain.cluster.reduce_plan import make_plan
 from daisychain.model.config import VOCABULARY, ModelConfig, parameter_count
 from daisychain.model.llama import Model, build_program
+from daisychain.numbers.tables import rope_work
 from daisychain.plan import Program
+from daisychain.platform import monotonic_ms, sleep_ms
 from daisychain.players.measure import speed_text
 from daisychain.players.player import Player
 from daisychain.settings import Settings
 
 MICRO_BATCH_TOKENS = 1024
 """A micro-batch holds at most this many tokens, so that the logits fit one buffer binding."""
+
+TURN_MS = 10.0
+"""The page's other work waits about so long at most."""
 
 
 def micro_batch_rows(batch: int, context: int) -> int:
@@ -44,6 +49,18 @@ def build_model(settings: Settings, vocabulary: int = VOCABULARY) -> Model:
     rows = micro_batch_rows(settings.batch, settings.context)
     config = model_config(settings, vocabulary)
     return build_program(config, rows, settings.batch // rows, settings.seed)
+
+
+async def prepare_tables(config: ModelConfig) -> None:
+    """Makes the largest of the model's tables, in turns with the page's other work.
+
+    A player asks for it when it loads the program, and would keep the page waiting.
+    """
+    began_ms = monotonic_ms()
+    for _ in rope_work(config.context, config.head_dim):
+        if monotonic_ms() - began_ms >= TURN_MS:
+            await sleep_ms(0)
+            began_ms = monotonic_ms()
 
 
 @dataclass(frozen=True)

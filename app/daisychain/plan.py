@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from daisychain.kernels.catalog import BYTES_PER_ELEMENT, CATALOG, STEP_WORDS, Kind
@@ -41,6 +42,22 @@ class Call:
         return CATALOG[self.kernel].groups(self.named_params())
 
 
+class Constants(Mapping[str, bytes]):
+    """What constant buffers hold, by name; made when it is asked for, since it may take long."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], bytes]]) -> None:
+        self._makers = makers
+
+    def __getitem__(self, name: str) -> bytes:
+        return self._makers[name]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
 @dataclass(frozen=True)
 class Program:
     """Everything a player needs: buffers, constant contents, scalar words and the named plans."""
@@ -48,7 +65,7 @@ class Program:
     buffers: dict[str, Buffer]
     plans: dict[str, tuple[Call, ...]]
     scalar_words: int
-    constants: dict[str, bytes] = field(default_factory=dict)
+    constants: Mapping[str, bytes] = field(default_factory=dict)
 
     def storages(self) -> dict[str, int]:
         """Storage name -> bytes (the largest buffer that lives in it)."""
@@ -92,7 +109,7 @@ class ProgramBuilder:
     def __init__(self) -> None:
         self.buffers: dict[str, Buffer] = {}
         self.plans: dict[str, list[Call]] = {}
-        self.constants: dict[str, bytes] = {}
+        self.constants: dict[str, Callable[[], bytes]] = {}
         self.scalar_words = STEP_WORDS
         self._free: dict[int, list[str]] = {}
         self._sizes: dict[str, int] = {}
@@ -113,10 +130,10 @@ class ProgramBuilder:
         """A buffer with a storage of its own."""
         return self._add(name, kind, count, name)
 
-    def constant(self, name: str, kind: Kind, data: bytes) -> str:
-        """A buffer whose contents the player uploads once."""
-        self.constants[name] = data
-        return self.buffer(name, kind, len(data) // BYTES_PER_ELEMENT[kind])
+    def constant(self, name: str, kind: Kind, count: int, make: Callable[[], bytes]) -> str:
+        """A buffer whose contents, which ``make`` gives, the player uploads once."""
+        self.constants[name] = make
+        return self.buffer(name, kind, count)
 
     def temporary(self, name: str, kind: Kind, count: int) -> str:
         """A buffer that may take the storage of a released one of the same size."""
@@ -159,7 +176,7 @@ class ProgramBuilder:
             dict(self.buffers),
             {name: tuple(calls) for name, calls in self.plans.items()},
             self.scalar_words,
-            dict(self.constants),
+            Constants(dict(self.constants)),
         )
 
     def _add(self, name: str, kind: Kind, count: int, storage: str) -> str:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
-from daisychain.building import build_model, kernels_in_use, micro_batch_rows
+from daisychain.building import build_model, kernels_in_use, micro_batch_rows, prepare_tables
 from daisychain.data import Tokenizer, TokenSource
 from daisychain.data.sharing import Shared
 from daisychain.errors import DaisyChainError, DataError, DeviceError, DeviceLost
@@ -216,6 +216,7 @@ class TrainingSession(Workshop):
         self._tell_of_data()
         self._enter("check")
         model = build_model(settings, vocabulary_for(self._source.tokenizer.size, self._resumed))
+        await prepare_tables(model.config)
         player = await self._open_player(settings.player, model.program, self._find)
         self._kernels = kernels_in_use(player, model.program)
         schedule = Schedule(settings.lr, settings.steps, settings.warmup)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
+from math import prod
 
 from daisychain.kernels.catalog import Kind
 from daisychain.model.config import ModelConfig
+from daisychain.numbers import tables
 from daisychain.numbers.formats import gemm_shift
 from daisychain.plan import ProgramBuilder
 
@@ -55,6 +60,20 @@ class Graph:
         self.gradients: dict[str, Wide] = {}
         self._names = count(1)
         self._tensor_ids = count(1)
+
+    def tables(self, *names: str) -> None:
+        """Constant buffers with these tables of the kernels."""
+        shape = self.c.context, self.c.head_dim
+        known: dict[str, tuple[int, Callable[[], Iterable[int]]]] = {
+            "exp2": (tables.EXP_ENTRIES, tables.exp2_table),
+            "log2": (tables.LOG_ENTRIES, tables.log2_table),
+            "sigmoid": (tables.SIGMOID_ENTRIES, tables.sigmoid_table),
+            "slope": (tables.SIGMOID_ENTRIES, tables.silu_slope_table),
+            "angles": (prod(shape), partial(tables.rope_table, *shape)),
+        }
+        for name in names:
+            entries, make = known[name]
+            self.b.constant(name, "i32", entries, partial(_words, make))
 
     def for_one_token(self, ids: str) -> Graph:
         """The same program, weights and names, for a single token whose id is in ``ids``."""
@@ -253,3 +272,7 @@ class Graph:
         )
         self.release(x)
         return out
+
+
+def _words(make: Callable[[], Iterable[int]]) -> bytes:
+    return array("i", make()).tobytes()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,7 +9,6 @@ from daisychain.model.config import ModelConfig, parameters
 from daisychain.model.decode import add_decode_plans
 from daisychain.model.graph import Graph, Narrow
 from daisychain.model.llama import weight_buffer
-from daisychain.numbers import tables
 from daisychain.plan import Program
 
 LOAD = "load"
@@ -39,13 +37,7 @@ def build_inference(config: ModelConfig, from_binary32: bool = False) -> Inferen
     """The program for a model; ``from_binary32`` adds the master weights and the plan ``load``."""
     graph = Graph(config, 1)
     b = graph.b
-    contents = {
-        "exp2": tables.exp2_table(),
-        "sigmoid": tables.sigmoid_table(),
-        "angles": tables.rope_table(config.context, config.head_dim),
-    }
-    for name, values in contents.items():
-        b.constant(name, "i32", array.array("i", values).tobytes())
+    graph.tables("exp2", "sigmoid", "angles")
     for p in parameters(config):
         narrow = b.buffer(narrow_buffer(p.name), "narrow", p.count)
         graph.weights[p.name] = Narrow(narrow, b.scalar())

@@ -20,7 +20,6 @@ The arithmetic of every call is defined in docs/NUMBERS.md.
 
 from __future__ import annotations
 
-import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,7 +29,6 @@ from daisychain.model.config import ModelConfig, Parameter, initial_scale_bits, 
 from daisychain.model.decode import add_decode_plans
 from daisychain.model.forward import Forward
 from daisychain.model.graph import Graph, Narrow, Wide
-from daisychain.numbers import tables
 from daisychain.numbers.random_bits import MASK, arx
 from daisychain.plan import Program
 
@@ -111,7 +109,7 @@ def build_program(config: ModelConfig, rows: int, micro_batches: int, seed: int)
     b.buffer("inputs", "u32", max(micro_batches, EVAL_BATCHES) * (2 + 2 * graph.n))
     b.buffer("ids", "u32", graph.n)
     b.buffer("targets", "u32", graph.n)
-    _add_tables(graph)
+    graph.tables("exp2", "log2", "sigmoid", "slope", "angles")
     b.begin("begin")
     b.call("fill", "record", count=record.words, bits=0)
     master_max = _add_weights(graph, all_parameters)
@@ -123,18 +121,6 @@ def build_program(config: ModelConfig, rows: int, micro_batches: int, seed: int)
     _add_update_plan(graph, all_parameters, gradients, master_max)
     add_decode_plans(graph)
     return Model(config, rows, micro_batches, seed, b.build(), record, all_parameters)
-
-
-def _add_tables(graph: Graph) -> None:
-    contents = {
-        "exp2": tables.exp2_table(),
-        "log2": tables.log2_table(),
-        "sigmoid": tables.sigmoid_table(),
-        "slope": tables.silu_slope_table(),
-        "angles": tables.rope_table(graph.c.context, graph.c.head_dim),
-    }
-    for name, values in contents.items():
-        graph.b.constant(name, "i32", array.array("i", values).tobytes())
 
 
 def _add_weights(graph: Graph, all_parameters: Sequence[Parameter]) -> int:

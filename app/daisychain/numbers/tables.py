@@ -6,6 +6,8 @@ computed in fixed point with ``GUARD`` bits and rounded once (docs/NUMBERS.md).
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from functools import cache
 from math import isqrt
@@ -128,26 +130,86 @@ def silu_slope_table() -> tuple[int, ...]:
     return tuple(slope for _, slope in _sigmoid_pairs())
 
 
-def rope_table(context: int, head_dim: int) -> tuple[int, ...]:
-    """cos, sin of t * 10000^(-j/(head_dim/2)) in Q14: flat [context][head_dim/2][2]."""
+_kept_rope: dict[tuple[int, int], array[int]] = {}
+
+
+def rope_table(context: int, head_dim: int) -> array[int]:
+    """cos, sin of t * 10000^(-j/(head_dim/2)) in Q14: flat [context][head_dim/2][2], 32-bit words.
+
+    The last one is kept, so nobody may change it.
+    """
+    for _ in rope_work(context, head_dim):
+        pass
+    return _kept_rope[context, head_dim]
+
+
+def rope_work(context: int, head_dim: int) -> Iterator[None]:
+    """Makes that table and keeps it, one frequency at each step: milliseconds, however large."""
+    if (context, head_dim) in _kept_rope:
+        return
+    table = array("i", bytes(4 * context * head_dim))
     half = head_dim // 2
-    ratio = _exp_series(-_ln10000() // (half * 16))
-    columns, frequency = [], _ONE
-    for _ in range(half):
-        columns.append(_rotations(frequency, context))
+    ratio, frequency = _exp_series(-_ln10000() // (half * 16)), _ONE
+    for j in range(half):
+        table[2 * j :: head_dim], table[2 * j + 1 :: head_dim] = _rotations(frequency, context)
         for _ in range(16):
             frequency = frequency * ratio >> GUARD
-    return tuple(v for t in range(context) for column in columns for v in column[t])
+        yield
+    _kept_rope.clear()
+    _kept_rope[context, head_dim] = table
 
 
-def _rotations(angle: int, count: int) -> list[tuple[int, int]]:
-    """cos, sin of t * angle in Q14, t = 0..count-1, by repeated rotation."""
-    c1, s1 = _cos_sin(angle)
+ROTATIONS = 128
+"""Rotations that are made one by one; all others are these, turned together."""
+FRACTION = 71
+"""Fraction bits of a factor: those of a product are Q14 and four words of 32 bits below."""
+LANE_WORDS = 6
+"""Words of a number among many in one integer: four of fraction, Q14, and room for the carry."""
+
+
+def _rotations(angle: int, count: int) -> tuple[array[int], array[int]]:
+    """cos and sin of t * angle in Q14, t = 0..count-1.
+
+    The first few come from repeated rotation.  They are lanes of two long integers: to turn all of
+    them further is four products of a long integer and a short one.  The error stays below 2^-69,
+    so a value rounds as with GUARD bits unless it is as close as that to a tie.
+    """
+    first = min(ROTATIONS, count)
+    near, step = _turns(_cos_sin(angle), first)
+    far, _ = _turns(step, -(-count // first))
+    c_lanes, s_lanes = (_lanes(values) for values in zip(*near, strict=True))
+    half = _in_each_lane((1 << 32 * (LANE_WORDS - 1)) + (1 << 127), first)
+    cosines, sines = array("i"), array("i")
+    for c, s in far:
+        cosines += _rounded(c_lanes * c - s_lanes * s + half, first)
+        sines += _rounded(s_lanes * c + c_lanes * s + half, first)
+    return cosines[:count], sines[:count]
+
+
+def _turns(step: tuple[int, int], count: int) -> tuple[list[tuple[int, int]], tuple[int, int]]:
+    """cos, sin of 0..count-1 steps with FRACTION bits; those of ``count`` steps with GUARD bits."""
+    c1, s1 = step
     c, s, out = _ONE, 0, []
     for _ in range(count):
-        out.append((_round(c, 14), _round(s, 14)))
+        out.append((_round(c, FRACTION), _round(s, FRACTION)))
         c, s = (c * c1 - s * s1) >> GUARD, (s * c1 + c * s1) >> GUARD
-    return out
+    return out, (c, s)
+
+
+def _lanes(values: Iterable[int]) -> int:
+    """Numbers, negative ones too, as lanes of one integer: the first is the lowest."""
+    positive = [value + (1 << FRACTION + 1) for value in values]
+    packed = b"".join(value.to_bytes(4 * LANE_WORDS, "little") for value in positive)
+    return int.from_bytes(packed, "little") - _in_each_lane(1 << FRACTION + 1, len(positive))
+
+
+def _in_each_lane(value: int, count: int) -> int:
+    return int.from_bytes(value.to_bytes(4 * LANE_WORDS, "little") * count, "little")
+
+
+def _rounded(lanes: int, count: int) -> array[int]:
+    """The Q14 word of each lane; a half is added already, and a carry that keeps it positive."""
+    return array("i", lanes.to_bytes(4 * LANE_WORDS * count, "little"))[4::LANE_WORDS]
 
 
 def _cos_sin(angle: int) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from daisychain.building import kernels_in_use, micro_batch_rows, model_config
+from daisychain.building import kernels_in_use, micro_batch_rows, model_config, prepare_tables
 from daisychain.cluster.events import Settings as RoomSettings
 from daisychain.cluster.exchange import Exchange
 from daisychain.cluster.layout import model_layout
@@ -231,6 +231,7 @@ class PageRunMaker:
         layout = model_layout(config)
         whole = build_program(config, rows, MICRO_BATCHES, settings.seed)
         model = in_pieces(whole, layout.names_by_bucket)
+        await prepare_tables(config)
         self.player = await self._open_player(self._player, model.program, self._find)
         self.kernels = kernels_in_use(self.player, model.program)
         schedule = Schedule(settings.lr, settings.steps, settings.warmup)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from math import isqrt
 
@@ -32,7 +32,7 @@ from daisychain.numbers.tables import (
 )
 
 
-def _table(c: CaseBuilder, name: str, values: tuple[int, ...]) -> str:
+def _table(c: CaseBuilder, name: str, values: Sequence[int]) -> str:
     return c.data(name, "i32", i32_bytes(np.array(values)))
 
 
