@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
 from cluster_faults import check_replicas, settle
 from cluster_world import World, with_settings
-from toy_device import ONE_BUCKET, hex128
+from toy_device import FAST_TIMES, ONE_BUCKET, Device, hex128
 
 from daisychain.cluster import events, wire
 from daisychain.cluster.exchange import Exchange
 from daisychain.cluster.fields import Malformed, Phase, Reason, checks
 from daisychain.cluster.messages import Envelope, Message
-from daisychain.cluster.room_messages import Leave
+from daisychain.cluster.room_messages import Admit, Beat, Join, Leave, Synced
 from daisychain.cluster.step_messages import Exchanged, Share
 from daisychain.cluster.vote_messages import Stop
 
@@ -141,3 +142,92 @@ def test_a_flood_of_peers_is_bounded() -> None:
     assert len(core.peers) <= 64
     assert len(core.left) <= 2
     settle(world)
+
+
+class Holder(Device):
+    """A device that was let in and wants the room to wait for it, in one of these ways.
+
+    ``loading``: it says for ever that it loads.  ``asking``: it does so and asks anew now and then.
+    ``creeping``: it loads for as long as nobody waits, then gains a step as late as it may.
+    ``silent``: it is up to date and does not answer the proposal of its first step.
+    """
+
+    way = "loading"
+    beats = 0
+    admitted = held = -1
+    acted_ms = -1
+
+    def give(self, event: events.Event) -> None:
+        if isinstance(event, events.Received) and isinstance(event.envelope.message, Admit):
+            self.admitted, self.held = event.envelope.message.step, -1
+            if self.way == "silent":
+                self.claim(self.admitted)
+        if not isinstance(event, events.Tick):
+            return
+        self.beats += 1
+        beat = Beat(self.beats, 0, "a", 0, Phase.JOINING, 9_000, ("a", "b"), (), "z", "toy")
+        for name in "ab":
+            self.world.post("z", name, Envelope("z", name, 8, beat))
+        quiet_ms = self.world.now - self.acted_ms if self.acted_ms >= 0 else 1 << 40
+        if self.way == "creeping" and self.admitted >= 0 and self.held < self.world.steps - 2:
+            self.creep(quiet_ms)
+        elif quiet_ms > {"loading": 1 << 39, "asking": 15_000}.get(self.way, 1_400):
+            self.acted_ms = self.world.now
+            self.say(Join("z", "toy", 0, 0, "", "", 0, ""))
+
+    def creep(self, quiet_ms: int) -> None:
+        if self.held < 0 and self.world.steps >= self.admitted + FAST_TIMES.backlog_steps - 1:
+            self.claim(self.admitted)
+        elif self.held >= 0 and quiet_ms > 1_400:
+            self.claim(self.held + 1)
+
+    def claim(self, step: int) -> None:
+        self.held, self.acted_ms = step, self.world.now
+        self.say(Synced(step, hex128(self.world.decided[step].weights, -1)))
+
+    def say(self, message: Message) -> None:
+        self.world.post("z", "a", Envelope("z", "a", 8, message))
+
+
+class Lobby(World):
+    """A room of two that has begun to train, with a holder at its door."""
+
+    def make(self, me: str) -> Device:
+        return Holder(self, me) if me == "z" else super().make(me)
+
+
+@pytest.mark.parametrize(
+    ("way", "holds"), [("loading", 1), ("asking", 1), ("creeping", 1), ("silent", 4)]
+)
+def test_nobody_who_comes_in_holds_the_room_for_long(way: str, holds: int) -> None:
+    times = replace(FAST_TIMES, loading_limit_ms=1 << 30)
+    world = Lobby(3, times, layout=ONE_BUCKET)
+    world.room(2)
+    world.run(2_000)
+    start = world.steps
+    world.run(20_000)
+    usual = world.steps - start
+    holder = world.add("z")
+    assert isinstance(holder, Holder)
+    holder.way = way
+    start = world.steps
+    world.run(12 * times.hold_ms)
+    paced = usual * 12 * times.hold_ms // 20_000
+    held_ms = (paced - (world.steps - start)) * 20_000 // usual
+    assert holds * times.hold_ms * 3 // 4 < held_ms < holds * times.hold_ms * 5 // 4
+    start = world.steps
+    world.run(20_000)
+    assert world.steps - start >= usual - 2
+    check_replicas(world)
+
+
+def test_who_only_says_that_it_is_loading_is_dropped() -> None:
+    world = Lobby(3, layout=ONE_BUCKET)
+    world.room(2)
+    world.run(2_000)
+    world.add("z")
+    lead = world.devices["a"].node.core.lead
+    assert lead is not None
+    assert world.run_until(lambda: "z" in lead.joiners, 5_000)
+    patience_ms = FAST_TIMES.loading_limit_ms + FAST_TIMES.transfer_stall_ms
+    assert world.run_until(lambda: "z" not in lead.joiners, patience_ms + 1_000)

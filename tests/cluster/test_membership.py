@@ -427,3 +427,23 @@ def test_how_far_a_newcomer_may_be_behind() -> None:
     assert times.backlog(1_000_000, [100, 600, 600]) == 64
     assert times.backlog(9_000_000, [4_400]) == 8, "its bytes would fill the memory"
     assert times.backlog(4_000_000, [4_400]) == 16
+    assert times.longest_hold_ms(14_000_000) == 60_000
+    assert times.longest_hold_ms(108_000_000) == 216_000, "so long it takes at 4 Mbit/s"
+
+
+def test_who_has_trained_with_the_others_may_be_waited_for_again() -> None:
+    world = running(2)
+    bulk = world.post_bulk
+
+    def slow(source: str, target: str, what: tuple[object, ...]) -> None:
+        world.at(world.now + 2_500, bulk, source, target, what)
+
+    world.post_bulk = slow  # type: ignore[method-assign]
+    lead = world.devices["a"].node.core.lead
+    assert lead is not None
+    world.times = replace(FAST_TIMES, transfer_stall_ms=10_000)
+    world.add("c").give(events.Run())
+    assert world.run_until(lambda: "c" in roster(world), 30_000)
+    assert lead.held_ms["c"] > 0
+    world.run(10_000)
+    assert lead.held_ms["c"] == 0

@@ -30,6 +30,8 @@ FAST_TIMES = Times(
     rejoin_ms=1_200,
     join_retry_ms=1_200,
     transfer_stall_ms=2_000,
+    loading_limit_ms=20_000,
+    hold_ms=6_000,
     halt_wait_ms=1_500,
 )
 TOY_LAYOUT = Layout(((Rows("head", 4, 64),), (Rows("body", 6, 64), Rows("norm", 1, 64))))

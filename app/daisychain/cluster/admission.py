@@ -34,6 +34,9 @@ from daisychain.cluster.room_messages import (
 from daisychain.cluster.roster import MAX_MEMBERS
 from daisychain.cluster.state import Core, Joiner, Lead
 
+HOLDS_IN_FIRST_STEPS = 4
+"""A device whose first steps were given up for as many times its longest hold stays outside."""
+
 # -------------------------------------------------------------------------------- the leader
 
 
@@ -62,6 +65,10 @@ def on_join(core: Core, source: str, message: Join) -> None:
         if message.step >= at.step:
             return
     others = set(at.roster) | set(lead.joiners)
+    held_ms = lead.held_ms[source]
+    if source not in at.roster and held_ms >= HOLDS_IN_FIRST_STEPS * core.longest_hold_ms():
+        core.send(source, Refuse(Reason.DEADLINE))
+        return
     if source not in others and len(others) >= core.settings.max_members:
         core.send(source, Refuse(Reason.FULL))
         return
@@ -120,7 +127,7 @@ def admit_waiting(core: Core, lead: Lead) -> None:
             continue
         joiner.source = _least_busy(core, lead, name)
         joiner.step, joiner.copied = at.step, at.step > 0 and joiner.synced_step != at.step
-        joiner.progress_ms = core.now
+        joiner.progress_ms = joiner.gained_ms = core.now
         joiner.expected = joiner.source_hash = ""
         core.send(joiner.source, Snapshot(at.step, name, joiner.copied))
         if at.step == 0:
@@ -230,6 +237,7 @@ def on_synced(core: Core, source: str, message: Synced) -> None:
             joiner.lag_step = core.committed.step
             joiner.lag = joiner.lag_step - message.step
         joiner.synced_step, joiner.progress_ms = message.step, core.now
+        joiner.gained_ms = core.now
 
 
 def on_fetch_failed(core: Core, source: str, message: FetchFailed) -> None:
@@ -276,12 +284,28 @@ def holds_first_step(core: Core, lead: Lead) -> bool:
     return bool(awaited) and core.now - core.hold_ms < core.times.first_step_hold_ms
 
 
+def count_holds(core: Core, lead: Lead) -> None:
+    """Book for how long the room has waited for joiners that fall behind."""
+    for name in lead.holding:
+        lead.held_ms[name] += core.now - lead.settled_ms
+    lead.holding, lead.settled_ms = (), core.now
+
+
+def earn(lead: Lead, roster: tuple[str, ...], step_ms: int) -> None:
+    """Those that have made a step together may be waited for again for as long."""
+    lead.held_ms -= dict.fromkeys(roster, step_ms)
+
+
 def backlog_full(core: Core, lead: Lead) -> bool:
-    """True while a joiner that makes progress must not fall back any further."""
-    return any(
-        joiner.admitted and core.alive(name) and _behind(core, joiner) >= _patience(core, joiner)
+    """True while a joiner must not fall back any further; each is waited for so long in all."""
+    longest_ms = core.longest_hold_ms()
+    lead.holding = tuple(
+        name
         for name, joiner in lead.joiners.items()
+        if joiner.admitted and core.alive(name) and lead.held_ms[name] < longest_ms
+        if _behind(core, joiner) >= _patience(core, joiner)
     )
+    return bool(lead.holding)
 
 
 def _behind(core: Core, joiner: Joiner) -> int:
@@ -305,7 +329,8 @@ def watch(core: Core, lead: Lead) -> None:
     assert at is not None
     for name, joiner in tuple(lead.joiners.items()):
         beat = core.peers[name].beat if name in core.peers else None
-        loading = beat is not None and beat.busy_ms > 0
+        believed = core.now - joiner.gained_ms <= core.times.loading_limit_ms
+        loading = beat is not None and beat.busy_ms > 0 and believed
         if loading or joiner.synced_step == at.step:
             joiner.progress_ms = core.now
         stuck = core.now - joiner.progress_ms > core.times.transfer_stall_ms

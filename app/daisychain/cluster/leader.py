@@ -57,6 +57,7 @@ def settle(core: Core) -> None:
     """Do whatever is due for the leader now; called after every event."""
     if core.lead is None or core.mode not in (Mode.MEMBER, Mode.PAUSED):
         return
+    admission.count_holds(core, core.lead)
     if core.attempt is None:
         admission.admit_waiting(core, core.lead)
         _propose(core, core.lead)
@@ -119,7 +120,7 @@ def _propose(core: Core, lead: Lead) -> None:
         return
     core.become(Mode.MEMBER)
     if admission.backlog_full(core, lead):
-        core.notice("backlog", "Waiting for a new device to catch up.")
+        core.notice("backlog", "Waiting for a new device to catch up.", lead.holding)
         return
     members = sorted(members)[: max(len(at.roster), core.settings.max_members)]
     lead.newcomers = {member for member in members if member not in present}
@@ -204,6 +205,7 @@ def _commit(core: Core, lead: Lead, attempt: Attempt) -> None:
     )
     core.broadcast(tuple(member for member in attempt.roster if member != core.me), message)
     steps.commit(core, message.exchanged, message.step_ms)
+    admission.earn(lead, attempt.roster, message.step_ms)
     lead.expired = lead.disagreed = 0
     lead.left_out.clear()
     for member in attempt.roster:
@@ -252,6 +254,7 @@ def give_up(core: Core, reason: Reason, lost: tuple[str, ...]) -> None:
     lead.left_out.update(lost)
     for member in lead.newcomers.intersection(lost):
         lead.joiners.pop(member, None)
+        lead.held_ms[member] += core.now - attempt.started_ms
     lead.newcomers.clear()
     message = Abort(*attempt.key, reason, lost)
     core.broadcast(tuple(m for m in attempt.roster if m != core.me), message)
@@ -272,6 +275,8 @@ def _expired(core: Core, lead: Lead, attempt: Attempt) -> None:
         if share.id not in attempt.computed:
             core.speeds.observe(share.id, share.micro, core.now - attempt.started_ms)
     if lead.expired <= core.times.step_retries:
+        for member in lead.newcomers.intersection(slow):
+            lead.held_ms[member] += core.now - attempt.started_ms
         give_up(core, Reason.DEADLINE, ())
     elif slow == (core.me,):
         give_up(core, Reason.DEADLINE, ())

@@ -28,6 +28,8 @@ MAX_PEERS = 2 * MAX_MEMBERS
 HISTORY = 16
 """Steps of which the weights hash is remembered."""
 EPOCH_LEAP = 1 << 20
+STATE_BYTES = 12
+"""Bytes of the state of a parameter: a weight and the optimizer's two moments."""
 MAX_EARLY = 4 * MAX_MEMBERS
 """Messages kept that belong to an attempt whose proposal has not come yet."""
 
@@ -124,7 +126,8 @@ class Joiner:
     """A device on its way in, as the leader sees it.
 
     ``synced_step`` is -1 until it holds any state of this run; ``expected`` is the hash that the
-    state must have; ``progress_ms`` is when it last made progress; ``after_epoch``: see
+    state must have; ``progress_ms`` is when it last made progress or said that it is loading,
+    ``gained_ms`` when it was given a source or gained a step; ``after_epoch``: see
     `room_messages.Join`.  ``lag`` is by how much it was behind the room's step ``lag_step`` when it
     had loaded.
     """
@@ -133,6 +136,7 @@ class Joiner:
     kind: str
     progress_ms: int
     after_epoch: int = 0
+    gained_ms: int = 0
     source: str = ""
     step: int = 0
     copied: bool = False
@@ -149,7 +153,9 @@ class Lead:
     """What only the leader keeps.
 
     ``mandate`` is the epoch at which it was elected; ``distrust`` names for each joiner the
-    sources that failed it.
+    sources that failed it.  ``holding``: the joiners for which the room waits since ``settled_ms``;
+    ``held_ms``: how long it has waited so far for each device outside, however often that asked to
+    come in, and in first steps that were given up for it.
     """
 
     mandate: int
@@ -160,6 +166,9 @@ class Lead:
     newcomers: set[str] = field(default_factory=set)
     joiners: dict[str, Joiner] = field(default_factory=dict)
     distrust: dict[str, set[str]] = field(default_factory=dict)
+    holding: tuple[str, ...] = ()
+    settled_ms: int = 0
+    held_ms: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(slots=True)
@@ -342,9 +351,15 @@ class Core:
         """The most that ``backlog`` gives for this model."""
         return self.times.longest_backlog(self._step_bytes())
 
+    def longest_hold_ms(self) -> int:
+        """How long a room with this model waits for one joiner in all."""
+        return self.times.longest_hold_ms(STATE_BYTES * self._elements())
+
     def _step_bytes(self) -> int:
-        elements = self.layout.elements if self.layout else 0
-        return self.settings.exchange.down_bytes(elements, 0)
+        return self.settings.exchange.down_bytes(self._elements(), 0)
+
+    def _elements(self) -> int:
+        return self.layout.elements if self.layout else 0
 
     def way_to(self, target: str) -> str | None:
         """The neighbour through which ``target`` is reached."""

@@ -46,6 +46,12 @@ class Times:
     """Between two requests of a joiner that hears nothing."""
     transfer_stall_ms: int = 10_000
     """A state transfer that shows no progress for this long has failed."""
+    loading_limit_ms: int = 600_000
+    """A joiner that says that it is loading is believed for this long after its last step."""
+    hold_ms: int = 60_000
+    """The room waits this long in all for one joiner that falls behind..."""
+    slow_link_bytes_per_ms: int = 500
+    """... or as long as a state takes over a link of this speed, if that is more."""
     halt_wait_ms: int = 5_000
     """How long the search for the drifted tensor range waits for an answer."""
     ice_restart_ms: int = 3_000
@@ -74,6 +80,10 @@ class Times:
         """The most that ``backlog`` gives, however slow the room is."""
         steps = min(MOST_BACKLOG_STEPS, self.backlog_bytes // max(1, step_bytes))
         return max(self.backlog_steps, steps)
+
+    def longest_hold_ms(self, state_bytes: int) -> int:
+        """How long a room waits for one joiner in all."""
+        return max(self.hold_ms, state_bytes // self.slow_link_bytes_per_ms)
 
     def step_deadline_ms(self, step_ms: Iterable[int]) -> int:
         """Deadline of a step after its proposal, from the durations of the last steps."""
