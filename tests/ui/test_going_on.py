@@ -11,10 +11,11 @@ from daisychain.export.checkpoint import Checkpoint, write_checkpoint
 from daisychain.export.saves import room_digest
 from daisychain.platform import cpython
 from daisychain.settings import to_query
+from daisychain.ui import door
 from tests.export.models import trained
 from tests.ui.room_page import CODE, SHOWN_CODE
 from tests.ui.scripted_room import ScriptedRoom, ScriptedSaves
-from tests.ui.test_model_use import Shown, fresh_platform, pick, save, saves_of
+from tests.ui.test_model_use import DRAWN_S, Shown, fresh_platform, pick, save, saves_of
 
 __all__ = ["fresh_platform"]
 
@@ -113,6 +114,49 @@ def test_a_member_whose_tab_was_killed_may_join_again_or_go_on() -> None:
         assert "Join a room." in text
         assert "Go on alone" in text
         assert "Train solo" not in text
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_member_whose_room_is_gone_goes_on_from_its_own_save(
+    monkeypatch: pytest.MonkeyPatch, together: bool
+) -> None:
+    async def scenario() -> None:
+        monkeypatch.setattr(door, "SILENT_S", DRAWN_S)
+        shown = Shown(f"?start=join#room={SHOWN_CODE}", kept())
+        assert "Your last run" not in await shown.drawn()
+        looking = began(shown)
+        looking.enter("looking")
+        await shown.drawn()
+        text = await shown.drawn()
+        assert "Nobody answers yet" in text
+        assert "Your last run, nano in a room, was interrupted; step 3 of 6" in text
+        await shown.press("Go on in a room from step 3" if together else "Go on alone")
+        assert looking.calls == ["leave"]
+        assert shown.session.resumed == in_room()
+        assert len(shown.sessions) == 2
+        if together:
+            entry = began(shown).entry
+            assert (entry.role, entry.code, entry.new_code) == ("host", CODE, False)
+        else:
+            assert "room" not in cpython.page_url()
+
+    asyncio.run(scenario())
+
+
+def test_a_save_of_another_room_is_not_offered_to_who_looks_for_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        monkeypatch.setattr(door, "SILENT_S", DRAWN_S)
+        shown = Shown(f"?start=join#room={SHOWN_CODE}", kept("K7QDM2XP9RTW4HBP"))
+        await shown.drawn()
+        began(shown).enter("looking")
+        await shown.drawn()
+        text = await shown.drawn()
+        assert "Nobody answers yet" in text
+        assert "Your last run" not in text
 
     asyncio.run(scenario())
 

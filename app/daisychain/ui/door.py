@@ -48,6 +48,8 @@ class Door:
         self._other = dom.element("button", "Another code", type="button", class_="plain")
         self._other.on("click", lambda _event: correct())
         self._shown: tuple[str, ...] = ()
+        self.in_vain = False
+        """Whether the room has been looked for as long as it takes where there is one."""
         self.root = dom.element(
             "section",
             self._heading,
@@ -69,6 +71,7 @@ class Door:
             self._show(*_unreached(room))
         elif silent:
             self._show(*_silent(room))
+        self.in_vain = silent or (unreached and stage == "looking")
         self._other.show(silent)
         self.root.show(unreached or silent)
         return unreached

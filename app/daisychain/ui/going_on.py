@@ -12,10 +12,10 @@ from typing import Any
 from daisychain.data.spec import OWN_FILE
 from daisychain.errors import DaisyChainError, DataError
 from daisychain.export.checkpoint import Checkpoint, read_archive
-from daisychain.export.saves import Save
+from daisychain.export.saves import Save, room_digest
 from daisychain.platform.dom import Dom, Node
 from daisychain.settings import Settings, parse_query, resolve
-from daisychain.ui import formats
+from daisychain.ui import formats, links
 from daisychain.ui.backing import Kept, ReadFile
 from daisychain.ui.settings_form import given_values
 
@@ -100,6 +100,12 @@ class GoingOn:
         goes on from it at once.
         """
         self._start(self._look(otherwise, room))
+
+    def is_of_room(self) -> bool:
+        """Whether what is offered is the browser's own save of the room in the page's address."""
+        room, offer = links.room_in_page(), self._offer
+        known = bool(room) and bool(self._saves) and self._saves[0].room == room_digest(room)
+        return known and offer is not None and not offer.of_file
 
     async def _look(self, otherwise: Callable[[], object] | None, room: str) -> None:
         try:

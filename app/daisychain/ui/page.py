@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,6 +18,7 @@ from daisychain.platform.dom import Dom, Node
 from daisychain.settings import Settings, parse_query
 from daisychain.ui import links, phases, stages
 from daisychain.ui.backing import Backing, RoomEntry
+from daisychain.ui.copying import Copier
 from daisychain.ui.going_on import GoingOn
 from daisychain.ui.join import JoinForm
 from daisychain.ui.log import json_lines
@@ -32,8 +32,6 @@ from daisychain.ui.run_view import RunView
 from daisychain.ui.runs import JOINED_MARK, TRAINING_MARK, Runs, after_a_killed_tab
 from daisychain.ui.settings_form import SettingsForm
 from daisychain.ui.welcome import WayIn, Welcome
-
-SAID_FOR_S = 3.0
 
 
 class Page:
@@ -51,7 +49,7 @@ class Page:
         self._joining = False
         self._settings_of_run = settings
         self._phase_drawn = ""
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._copy = Copier(dom).copy
         self._refresher = Refresher(self._draw)
         self._telling = Refresher(self._tell)
         self._estimates = Refresher(self._draw_estimate)
@@ -118,6 +116,7 @@ class Page:
 
     def _go_on(self, checkpoint: Checkpoint, settings: Settings, together: bool) -> None:
         """Goes on from a checkpoint in a room or on this device alone."""
+        self._turn_away()  # from a room that it looked for in vain
         if together:
             self._enter(own_room(), settings, checkpoint)
             return
@@ -180,11 +179,14 @@ class Page:
         self._join.open(code, own_name(self._form.settings))
         self._refresher.mark()
 
+    def _turn_away(self) -> None:
+        self._runs.forget()
+        self._room.leave()
+
     def _leave_run(self) -> None:
         """Back to the welcome, with the settings as they were."""
         way = self._way_in()
-        self._runs.forget()
-        self._room.leave()
+        self._turn_away()
         links.show_place(self._form.settings, "")
         self._joining = False
         self._publish()
@@ -273,7 +275,6 @@ class Page:
         self._notices.draw([*state["notices"], *([self._misfit] if self._misfit else [])])
         self._error.draw(trouble, *stages.ways_on(state))
         self._heading.show(phase != "idle")
-        self._offer.show(phase == "idle")
         self._welcome.root.show(phase == "idle" and not self._joining)
         self._join.root.show(phase == "idle" and self._joining)
         self._run.root.show(running)
@@ -286,6 +287,8 @@ class Page:
             self._run.draw(state, records, self._settings_shown())
             if not state.get("room"):
                 self._pace.watch(self._settings_shown(), records)
+        in_vain = running and self._room.in_vain
+        self._offer.show(phase == "idle" or (in_vain and self._going_on.is_of_room()))
         if phases.name(state) != self._phase_drawn:
             self._phase_drawn = phases.name(state)
             self._announcer.say(self._phase_drawn)
@@ -349,17 +352,6 @@ class Page:
 
     def _copy_run_link(self) -> None:
         self._copy(links.run_link(self._settings_shown()), "Link copied", self._run.card.said)
-
-    def _copy(self, text: str, done: str, said: Node) -> None:
-        async def copy() -> None:
-            copied = await self._dom.copy_text(text)
-            said.text(done if copied else "The browser does not allow copying here")
-            await asyncio.sleep(SAID_FOR_S)
-            said.text("")
-
-        task = asyncio.ensure_future(copy())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def _page_event(self, name: str) -> None:
         if name == "visible":
@@ -440,8 +432,7 @@ class Page:
 
     def _try_again(self) -> None:
         again = self._again
-        self._runs.forget()
-        self._room.leave()
+        self._turn_away()
         again()
 
     def _control(self, text: str, kind: str, press: Callable[[], object]) -> Node:

@@ -89,6 +89,11 @@ class Room:
         self._session = None
         self.by_hand.close()
 
+    @property
+    def in_vain(self) -> bool:
+        """Whether the room that this device looks for seems to be gone."""
+        return self.door.in_vain
+
     def hear(self, state: State) -> None:
         """Something has changed; the page may be in the background."""
         if not self._everybody or self._session is None or self._hearing:
