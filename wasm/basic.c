@@ -186,24 +186,26 @@ INLINE void transpose8(const u8 *in, u32 in_bytes, u8 *out, u32 out_bytes) {
 }
 
 enum {
-    BLOCK = 32, /* values a cache line of 64 bytes holds */
-    WIDE = 128, /* columns at once where rows lie far apart: fewer lines begin to be fetched */
+    NARROW = 32, /* columns at once: what a cache line of 64 bytes holds */
+    WIDE = 512,  /* where rows lie far apart: fewer pieces of them begin to be fetched */
+    TALL = 256,  /* rows at once: their lines of some columns stay in the first cache */
 };
 
-/* Some columns from `in` to as many rows at `out`, in blocks that write whole lines. */
+/* Some columns from `in` to as many rows at `out`.  Runs of an output row are written whole: rows of
+ * 2^n bytes compete for a few places of the first cache. */
 static void transpose_columns(const struct transpose_call *c, const u8 *in, i32 cols, u8 *out,
                               u32 out_bytes) {
     u32 in_bytes = 2 * (u32)c->in_row;
-    for (i32 block = 0; block < c->rows; block += BLOCK)
-        for (i32 row = block; row < min_i32(block + BLOCK, c->rows); row += 8)
-            for (i32 col = 0; col < cols; col += 8)
+    for (i32 block = 0; block < c->rows; block += TALL)
+        for (i32 col = 0; col < cols; col += 8)
+            for (i32 row = block; row < min_i32(block + TALL, c->rows); row += 8)
                 transpose8(in + (u32)row * in_bytes + 2 * col, in_bytes,
                            out + (u32)col * out_bytes + 2 * row, out_bytes);
 }
 
 /* Parts share the blocks of output rows. */
 KERNEL(transpose) {
-    i32 width = c->cols >= 16 * WIDE ? WIDE : BLOCK;
+    i32 width = c->cols >= 4 * WIDE ? WIDE : NARROW;
     i32 blocks = (c->cols + width - 1) / width;
     u32 out_bytes = 2 * (u32)(c->group * c->rows);
     struct span s = share(c->outer * c->inner * blocks, 1, x);
