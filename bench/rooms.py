@@ -200,7 +200,7 @@ def report_third(host: Device, third: Device) -> None:
     print(f"third device came in     {(end - begin) / 1000:.1f} s after its link")
     print(f"steps of the others      {during} meanwhile, {lost:.1f} lost (usual {usual:.0f} ms)")
     told = {t[2]: t[1] for t in host.times() if t[0] == "Log"}
-    records = [record for record in host.steps(2) if record["step"] in told]
+    records = [r for r in host.steps(2) + host.steps(3) if r["step"] in told]
     before = [r for r in records if told[r["step"]] <= begin][-8:]
     meanwhile = [r for r in records if begin < told[r["step"]] <= end]
     for when, chosen in (("before", before), ("meanwhile", meanwhile)):
@@ -211,7 +211,7 @@ def report_third(host: Device, third: Device) -> None:
         step = median([r["ms"] for r in chosen])
         print(f"a step {when:<17} {step:.0f} ms, computing {compute:.0f}, exchange {exchange:.0f}")
     still = end - begin - sum(r["ms"] for r in meanwhile)
-    print(f"no step under way        {still:.0f} ms of it")
+    print(f"no step under way        {still:.0f} ms of it, {still / usual:.1f} steps")
 
 
 def main(preset: str, steps: int) -> None:
