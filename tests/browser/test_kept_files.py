@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from playwright.sync_api import Browser
 
-from tests.browser.pyodide_page import BOOT_TIMEOUT_MS, PyodidePage, PyodideSite, open_page
+from tests.browser.pyodide_page import (
+    BOOT_TIMEOUT_MS,
+    PyodidePage,
+    PyodideSite,
+    boot,
+    open_page,
+)
 
 WRITE = """
 from daisychain.platform.files import KeepError, kept_files
@@ -61,6 +67,7 @@ from daisychain.export.saves import Saves
 from daisychain.model.config import ModelConfig, parameters
 from daisychain.model.llama import moment_buffers, weight_buffer
 from daisychain.platform.files import kept_files
+from daisychain.platform.tabs import page_tabs
 from daisychain.settings import resolve
 import json, time
 
@@ -77,10 +84,45 @@ tokenizer = {
 }
 run = Run(settings, 7, "ab" * 16, {"source": "x"}, [{"step": 1, "loss": 2.0}])
 before = Checkpoint(config, buffers, json.dumps(tokenizer).encode(), (0, names[0]), run)
-saves = Saves(kept_files(), time.time)
+saves = Saves(kept_files(), time.time, page_tabs())
 """
     )
     page.run("await saves.keep(before); await saves.keep(before)")
     assert page.run("[(s.step, s.bytes) for s in await saves.listed()]")[0][0] == 7
     assert page.run("await saves.load((await saves.listed())[0]) == before") is True
     assert page.errors == []
+
+
+def test_tabs_hear_of_each_other_and_take_turns(
+    chromium: Browser, pyodide_site: PyodideSite
+) -> None:
+    with open_page(chromium, pyodide_site) as first:
+        second = boot(first.page.context, pyodide_site)
+        for page in (first, second):
+            page.run("from daisychain.platform.tabs import page_tabs; tabs = page_tabs()")
+            assert page.run("sorted(await tabs.others())") == []
+        assert second.run("await tabs.announce(); await tabs.announce(); True")
+        (name,) = first.run("sorted(await tabs.others())")
+        assert second.run("[tabs.me, sorted(await tabs.others())]") == [name, []]
+
+        first.run("turn = tabs.turn(); await turn.__aenter__()")
+        second.run(
+            "import asyncio\nfrom daisychain.platform import tabs as module\n"
+            "from daisychain.platform.files import KeepError\nmodule.TURN_LIMIT_MS = 200\n"
+            "async def attempt():\n    try:\n        async with tabs.turn():\n"
+            "            return 'inside'\n    except KeepError as error:\n        return str(error)"
+        )
+        assert second.run("await attempt()").startswith("Another tab of this browser")
+        second.run("module.TURN_LIMIT_MS = 60_000; waiting = asyncio.ensure_future(attempt())")
+        assert second.run("await asyncio.sleep(0.1); waiting.done()") is False
+        first.run("await turn.__aexit__(None, None, None)")
+        assert second.run("await waiting") == "inside"
+        assert first.run("async with tabs.turn():\n    inside = True\ninside") is True
+
+        second.page.close()
+        gone = "while await tabs.others():\n    await asyncio.sleep(0.02)\nTrue"
+        assert first.run(f"import asyncio\n{gone}") is True
+        first.page.evaluate("() => { delete Navigator.prototype.locks; }")
+        assert (
+            first.run("async with tabs.turn():\n    others = await tabs.others()\nlen(others)") == 0
+        )

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 
 from daisychain.errors import DataError
 from daisychain.export.saves import LIST_FILE, MAX_LIST_BYTES, Saves, room_digest
 from daisychain.platform.files import KeepError, MemoryFiles
+from daisychain.platform.tabs import OnlyTab
 from tests.export.models import trained
 
 
@@ -33,8 +35,130 @@ class DyingFiles(MemoryFiles):
         await super().write(name, parts)
 
 
+class FullFiles(MemoryFiles):
+    """There is room for the list, but for no save any more."""
+
+    is_full = False
+
+    async def write(self, name: str, parts: Sequence[memoryview]) -> None:
+        if self.is_full and name != LIST_FILE:
+            raise KeepError("There is no room.", is_full=True)
+        await super().write(name, parts)
+
+
+class SlowFiles(MemoryFiles):
+    """Another tab may do something in the middle of each operation."""
+
+    async def write(self, name: str, parts: Sequence[memoryview]) -> None:
+        self.contents[name + ".part"] = bytes(parts[0])
+        await asyncio.sleep(0)
+        del self.contents[name + ".part"]
+        await super().write(name, parts)
+
+    async def sizes(self) -> dict[str, int]:
+        await asyncio.sleep(0)
+        return await super().sizes()
+
+
+class Browser:
+    """Tabs that share files; ``open`` are those that live and have announced themselves."""
+
+    def __init__(self, files: MemoryFiles) -> None:
+        self.files, self.lock = files, asyncio.Lock()
+        self.open: set[str] = set()
+
+    def tab(self, name: str) -> Saves:
+        return Saves(self.files, lambda: 1000.5, Tab(self, name))
+
+
+class Tab:
+    def __init__(self, browser: Browser, me: str) -> None:
+        self.browser, self.me = browser, me
+
+    async def announce(self) -> None:
+        self.browser.open.add(self.me)
+
+    async def others(self) -> frozenset[str]:
+        return frozenset(self.browser.open - {self.me})
+
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        return self.browser.lock
+
+
+async def steps_of(store: Saves) -> list[int]:
+    """Steps of what is listed, each of which must be there."""
+    return [(await store.load(save)).run.step for save in await store.listed()]  # type: ignore[union-attr]
+
+
+def test_each_of_two_tabs_keeps_its_own_two() -> None:
+    async def go() -> None:
+        browser = Browser(MemoryFiles())
+        first, second = browser.tab("first"), browser.tab("second")
+        await first.keep(trained(1))
+        for steps in (2, 3, 6):
+            await second.keep(trained(steps))
+        assert await steps_of(second) == [6, 3]
+        assert await steps_of(first) == [1]
+        await first.keep(trained(2))
+        await second.discard()
+        assert await steps_of(second) == []
+        assert await steps_of(first) == [2, 1]
+
+    asyncio.run(go())
+
+
+def test_what_a_tab_that_is_gone_kept_is_there_for_others() -> None:
+    async def go() -> None:
+        browser = Browser(MemoryFiles())
+        first, second = browser.tab("first"), browser.tab("second")
+        await first.keep(trained(1))
+        await second.keep(trained(2))
+        browser.open.remove("first")
+        assert await steps_of(second) == [2, 1]
+        await second.keep(trained(3))
+        assert await steps_of(second) == [3, 2]
+        assert len(browser.files.contents) == 3
+        browser.open.clear()
+        await second.discard()
+        assert browser.files.contents == {}
+
+    asyncio.run(go())
+
+
+def test_tabs_that_save_at_once_do_so_in_turn() -> None:
+    async def go() -> None:
+        browser = Browser(SlowFiles())
+        tabs = [browser.tab(name) for name in ("first", "second", "third")]
+        for steps in (1, 2, 3):
+            await asyncio.gather(*(tab.keep(trained(steps)) for tab in tabs))
+        for tab in tabs:
+            assert await steps_of(tab) == [3, 2]
+        assert len(browser.files.contents) == 1 + 2 * len(tabs)
+
+    asyncio.run(go())
+
+
+def test_out_of_room_costs_no_other_tab_its_saves() -> None:
+    async def go() -> None:
+        files = FullFiles()
+        browser = Browser(files)
+        first, second = browser.tab("first"), browser.tab("second")
+        for store, steps in ((first, 1), (first, 2), (second, 1), (second, 2)):
+            await store.keep(trained(steps))
+        files.quota_bytes = sum(map(len, files.contents.values())) + 2_000
+        await second.keep(trained(3))
+        assert await steps_of(second) == [3, 2]
+        files.is_full = True
+        with pytest.raises(KeepError):
+            await second.keep(trained(6))
+        assert await steps_of(second) == [3]
+        assert await steps_of(first) == [2, 1]
+
+    asyncio.run(go())
+
+
 def saves(files: MemoryFiles) -> Saves:
-    return Saves(files, lambda: 1000.5)
+    return Saves(files, lambda: 1000.5, OnlyTab())
 
 
 def test_the_last_two_are_kept() -> None:
@@ -67,7 +191,7 @@ def test_a_save_names_its_room_by_a_digest_of_the_code() -> None:
         assert found.room == room_digest("K7QDM2XP9RTW4HBN") != room_digest("K7QDM2XP9RTW4HBP")
         assert b"K7QD" not in files.contents[LIST_FILE]
         (entry,) = json.loads(files.contents[LIST_FILE])
-        del entry["room"]  # as lists were written before rooms kept anything
+        del entry["room"], entry["tab"]  # as lists were written once
         files.contents[LIST_FILE] = json.dumps([entry]).encode()
         assert [s.room for s in await saves(files).listed()] == [""]
 

@@ -23,6 +23,7 @@ from daisychain.platform.files import blob, blob_bytes, kept_files
 from daisychain.platform.isolation import can_isolate, isolate
 from daisychain.platform.qr import qr_svg, scan_qr
 from daisychain.platform.scripts import import_script
+from daisychain.platform.tabs import page_tabs
 from daisychain.platform.workers import clear_kept, kept_bytes, own_file
 from daisychain.players.choice import open_player
 from daisychain.room.session import RoomSession
@@ -142,4 +143,4 @@ async def _tokenizer_of(content: bytes, name: str) -> Tokenizer:
     return await open_tokenizer(name, file=DataFile(handle=blob(content)))
 
 
-_saves = Saves(kept_files(), time.time)
+_saves = Saves(kept_files(), time.time, page_tabs())
