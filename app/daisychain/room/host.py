@@ -166,10 +166,11 @@ class Host:
                 case effects.KeepState():
                     self._guests.keep(effect)
                     self._later(self._keep_state, effect)
-                case effects.ServeState() if self._guests.serve(effect):
-                    pass  # its state was set aside before: it need not wait for the player
-                case effects.ServeState() | effects.SendCatchUp():
-                    self._later(self._serve, effect)
+                case effects.ServeState():
+                    if not self._guests.serve(effect):  # its state is still to be set aside
+                        self._later(self._serve, effect)
+                case effects.SendCatchUp():
+                    self._later(self._send_catch_up, effect)
                 case effects.ServePlan():
                     self._guests.serve_plan(effect, self.run.plan if self.run else None)
                 case effects.ServeFooter() | effects.FooterCame():
@@ -375,11 +376,11 @@ class Host:
             self._copied = step, await self._active()[0].state()
         return self._copied[1]
 
-    async def _serve(self, effect: effects.ServeState | effects.SendCatchUp) -> None:
-        if isinstance(effect, effects.ServeState):
-            self._guests.serve(effect)
-        else:
-            self._guests.send_catch_up(effect, await self._whole_reduced(effect.step))
+    async def _serve(self, effect: effects.ServeState) -> None:
+        self._guests.serve(effect)
+
+    async def _send_catch_up(self, effect: effects.SendCatchUp) -> None:
+        self._guests.send_catch_up(effect, await self._whole_reduced(effect.step))
 
     async def _whole_reduced(self, wanted: int) -> Any:
         """The last reduced gradient, read when it is first wanted: before the next one is made."""
