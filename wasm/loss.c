@@ -12,35 +12,113 @@ INLINE i32 log2_excess(i64 z, const i32 *logs) {
     return (i32)(((b - 30) << 16) + rounding_shift(log, 8));
 }
 
+enum {
+    AT_ONCE = 64, /* elements of a gradient that are exact or done again together */
+    DOUBT = 4,
+};
+
 static void ignore_row(const struct cross_entropy_call *c, i32 r) {
     c->loss[r] = 0;
     for (i32 i = 0; i < c->cols; i += 8)
         store_narrow(c->dlogits, r * c->cols + i, wasm_i32x4_const_splat(0));
 }
 
-/* (p - onehot + noise) >> 16 of a row of terms in Q29, which have zeros up to cols. */
-INLINE void store_gradient(const struct cross_entropy_call *c, i32 r, i32 *terms, i64 z,
-                           struct key key) {
+/* What a row's gradient needs. */
+struct gradient {
+    u8 *out;
+    i32 first, target; /* the row's first element; an index in the row */
+    struct key key;
+    struct digits inverse; /* 1 / z */
+    i32 limit;             /* terms below it have p <= 126 * 2^16 */
+    v128 factor;           /* p of a term, float32 */
+    v128 base, base_half;  /* 2^23 + DOUBT; its upper bits.  V8 makes constants anew at each use */
+};
+
+INLINE struct gradient make_gradient(const struct cross_entropy_call *c, i32 r, i64 z,
+                                     struct key key) {
     struct reciprocal inverse = reciprocal_of(z);
-    struct digits digits = reciprocal_digits(inverse, inverse.bits - 17);
-    i32 target = (i32)c->targets[r], first = r * c->cols;
-    for (i32 i = 0; i < c->cols; i += 8) {
+    i32 k = inverse.bits - 17;
+    double factor = (double)((inverse.high << 14) + inverse.low) / (double)((i64)1 << (k + 14));
+    double limit = (126 << 16) / factor;
+    return (struct gradient){c->dlogits,
+                             r * c->cols,
+                             (i32)c->targets[r],
+                             key,
+                             reciprocal_digits(inverse, k),
+                             limit < 1 << 30 ? (i32)limit : 1 << 30,
+                             wasm_f32x4_splat((float)factor),
+                             wasm_f32x4_const_splat((1 << 23) + DOUBT),
+                             wasm_i16x8_const_splat(0x4b00)};
+}
+
+/* (p - onehot + noise) >> 16 of some elements of a row of terms in Q29. */
+static void store_exactly(const struct gradient *g, const i32 *terms, i32 first, i32 last) {
+    for (i32 i = first; i < last; i += 8) {
         v128 low, high;
-        random8(key, first + i, 16, &low, &high);
-        v128 p0 = mul_digits4(wasm_v128_load(terms + i), &digits);
-        v128 p1 = mul_digits4(wasm_v128_load(terms + i + 4), &digits);
-        if (i == (target & ~7)) {
+        random8(g->key, g->first + i, 16, &low, &high);
+        v128 p0 = mul_digits4(wasm_v128_load(terms + i), &g->inverse);
+        v128 p1 = mul_digits4(wasm_v128_load(terms + i + 4), &g->inverse);
+        if (i == (g->target & ~7)) {
             i32 eight[8];
             wasm_v128_store(eight, p0);
             wasm_v128_store(eight + 4, p1);
-            eight[target & 7] -= 1 << 30;
+            eight[g->target & 7] -= 1 << 30;
             p0 = wasm_v128_load(eight);
             p1 = wasm_v128_load(eight + 4);
         }
         low = wasm_i32x4_shr(wasm_i32x4_add(p0, low), 16);
         high = wasm_i32x4_shr(wasm_i32x4_add(p1, high), 16);
-        store_narrow(c->dlogits, first + i, pack16(low, high));
+        store_narrow(g->out, g->first + i, pack16(low, high));
     }
+}
+
+/* The bits of 2^23 + DOUBT + p in float32, which end in those of DOUBT + p as an integer. */
+INLINE v128 nearly(const struct gradient *g, v128 terms) {
+    v128 p = wasm_f32x4_mul(wasm_f32x4_convert_i32x4(terms), g->factor);
+    return wasm_f32x4_add(p, g->base);
+}
+
+/* The same without a target, from products in float32; returns whether all of it is exact.
+ *
+ * For p <= 126 * 2^16 the term, the factor and the product are off by 2^-24 of p each, 1.5 in all;
+ * the sum is rounded by 0.5 and each digit of the exact p by 0.5.  That is below DOUBT, so the
+ * upper half of p + noise + DOUBT is exact unless the lower one is below 2 * DOUBT. */
+static __attribute__((noinline)) i32 store_nearly(const struct gradient *g, const i32 *terms,
+                                                  i32 first, i32 last) {
+    v128 least = wasm_i32x4_const_splat(-1), seen = wasm_i32x4_const_splat(0);
+    for (i32 i = first; i < last; i += 8) {
+        v128 low, high;
+        random8(g->key, g->first + i, 16, &low, &high);
+        v128 t0 = wasm_v128_load(terms + i), t1 = wasm_v128_load(terms + i + 4);
+        low = wasm_i32x4_add(nearly(g, t0), low);
+        high = wasm_i32x4_add(nearly(g, t1), high);
+        seen = wasm_v128_or(seen, wasm_v128_or(t0, t1));
+        least = wasm_u32x4_min(least, wasm_u32x4_min(wasm_i32x4_shl(low, 16),
+                                                     wasm_i32x4_shl(high, 16)));
+        v128 m = pack16(wasm_i32x4_shr(low, 16), wasm_i32x4_shr(high, 16));
+        m = wasm_i16x8_sub(m, g->base_half); /* 0 to 127: no high bytes */
+        wasm_v128_store(g->out + 2 * (u32)(g->first + i),
+                        wasm_i8x16_narrow_i16x8(wasm_i32x4_const_splat(0), m));
+    }
+    v128 is_sure = wasm_u32x4_ge(least, wasm_i32x4_const_splat(2 * DOUBT << 16));
+    v128 is_small = wasm_i32x4_lt(seen, wasm_i32x4_splat(g->limit));
+    return wasm_i32x4_all_true(wasm_v128_and(is_sure, is_small));
+}
+
+/* A row's gradient from its terms, which have zeros up to cols.  Meanwhile looks through the next
+ * row's logits and returns their maximum: they come from memory while there is much to compute. */
+static i32 store_gradient(const struct cross_entropy_call *c, const struct gradient *g,
+                          const i32 *terms, const i32 *next) {
+    i32 top = next[0];
+    for (i32 first = 0; first < c->cols; first += AT_ONCE) {
+        i32 last = min_i32(first + AT_ONCE, c->cols);
+        i32 has_target = first <= g->target && g->target < last;
+        if (has_target || !store_nearly(g, terms, first, last))
+            store_exactly(g, terms, first, last);
+        i32 valid = min_i32(last, c->valid) - first;
+        if (valid > 0) top = max_i32(top, row_top(next + first, valid));
+    }
+    return top;
 }
 
 KERNEL(cross_entropy) {
@@ -50,20 +128,22 @@ KERNEL(cross_entropy) {
     struct span rows = share(c->rows, 1, x);
     i32 *terms = (i32 *)x->scratch;
     make_terms(&f, terms + c->cols);
+    i32 top = 0;
+    if (rows.first < rows.last) top = row_top(c->logits + (u32)rows.first * c->cols, c->valid);
     for (i32 r = rows.first; r < rows.last; r++) {
-        const i32 *m = c->logits + (u32)r * c->cols;
+        const i32 *m = c->logits + (u32)r * c->cols, *next = r + 1 < rows.last ? m + c->cols : m;
         u32 target = c->targets[r];
         if (target == 0xffffffff) {
             ignore_row(c, r);
+            top = row_top(next, c->valid);
             continue;
         }
-        i32 top = row_top(m, c->valid);
         i64 z = exponential_terms(&f, m, c->valid, top, terms, 1);
         for (i32 i = (c->valid + 7) & ~7; i < c->cols; i++) terms[i] = 0;
-        store_gradient(c, r, terms, z, key);
         i32 d = target < (u32)c->valid ? top - m[target] : 0;
-        i32 t = wasm_i32x4_extract_lane(exponents4(&f, wasm_i32x4_splat(d), f.k), 0);
-        c->loss[r] = t + log2_excess(z, c->log_table);
+        c->loss[r] = exponent_of(&f, d) + log2_excess(z, c->log_table);
+        struct gradient gradient = make_gradient(c, r, z, key);
+        top = store_gradient(c, &gradient, terms, next);
     }
     set_exponent(x, c->out_exp, PROBABILITY_EXPONENT);
 }
