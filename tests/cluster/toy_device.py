@@ -337,7 +337,8 @@ class Device:
         self.later(50, events.Approve(effect.peer, self.world.welcoming))
 
     def do_CloseLink(self, effect: effects.CloseLink) -> None:
-        self.world.cut(self.me, effect.peer)
+        """What that tells this device comes behind the effects that are being carried out."""
+        self.world.at(self.world.now, self.world.cut, self.me, effect.peer)
 
     def do_Notice(self, effect: effects.Notice) -> None:
         self.notices.append(effect)
