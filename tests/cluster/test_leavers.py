@@ -77,6 +77,33 @@ def test_a_leaver_that_helped_to_decide_is_not_counted_out() -> None:
     assert {world.devices[name].step for name in "bcd"} == {step}
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_who_lost_its_state_after_it_helped_to_decide_is_not_counted_out(told: bool) -> None:
+    """b and c commit a step without a; then b is gone, and c, which lost its state, asks a.
+
+    If c was not ``told`` that the step is decided, it still knows whom it helped.
+    """
+    world = paused(3)
+    step = world.steps
+    world.split(["a", "bc"])
+    world.devices["a"].give(events.Run())
+
+    def watch(source: str, link: str, what: object) -> None:
+        if isinstance(what, Envelope) and isinstance(what.message, Commit) and source == "b":
+            world.at(world.now + (50 if told else 0), world.crash, "b")
+            world.at(world.now + (60 if told else 1), world.devices["c"].lose_state)
+
+    world.on_post = watch
+    assert world.run_until(lambda: world.steps > step, 20_000)
+    world.run(500)
+    assert world.devices["c"].step == (step + 1 if told else step)
+    world.mend("a", "c")
+    world.devices["c"].give(events.Back())
+    world.run(20_000)
+    assert (world.steps, roster(world)) == (step + 1, ("b", "c"))
+    assert world.devices["a"].mode is Mode.PAUSED
+
+
 def test_a_leaver_that_holds_the_last_step_does_not_go_back() -> None:
     """c, d and e commit a step and c and d die: e must not help a and b to another one."""
     world = paused(5)

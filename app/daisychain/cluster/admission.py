@@ -86,8 +86,6 @@ def on_join(core: Core, source: str, message: Join) -> None:
             return
         lead.left_out.add(source)
         core.look_around = True
-        if not message.weights_hash:
-            core.left.add(source)
     joiner = Joiner(message.name, message.kind, core.now, message.after_epoch)
     joiner.synced_step = at.step if same else -1
     lead.joiners[source] = joiner
