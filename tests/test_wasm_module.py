@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,20 @@ def test_a_relaxed_instruction_is_seen() -> None:
     body = b"\0" + b"\xfd\x92\x02" + b"\x0b"  # i16x8.relaxed_dot_i8x16_i7x16_s, end
     code = b"\x01" + bytes([len(body)]) + body
     assert relaxed(HEADER + b"\x0a" + bytes([len(code)]) + code) == [0x112]
+
+
+FLOAT = re.compile(r"\b(float|double|\w*f(32|64)\w*)\b")
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+SOFT_FLOAT = "optimizer.c"
+"""Its float32 is IEEE 754's, which the shaders compute with integers, to the same bits."""
+
+
+def test_the_model_has_no_floating_point() -> None:
+    """Integers alone, also where a proof would bound a float's error (docs/EXPERIMENTS.md)."""
+    sources = [path for path in (ROOT / "wasm").rglob("*.[ch]") if path.name != "calls.h"]
+    found = {path.name for path in sources if FLOAT.search(COMMENT.sub("", path.read_text()))}
+    assert len(sources) > 10
+    assert found == {SOFT_FLOAT}
 
 
 def test_only_the_shared_module_uses_atomics() -> None:

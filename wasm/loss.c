@@ -12,10 +12,7 @@ INLINE i32 log2_excess(i64 z, const i32 *logs) {
     return (i32)(((b - 30) << 16) + rounding_shift(log, 8));
 }
 
-enum {
-    AT_ONCE = 64, /* elements of a gradient that are exact or done again together */
-    DOUBT = 4,
-};
+enum { AT_ONCE = 64 /* elements of a gradient that are sure or done again together */ };
 
 static void ignore_row(const struct cross_entropy_call *c, i32 r) {
     c->loss[r] = 0;
@@ -30,25 +27,24 @@ struct gradient {
     struct key key;
     struct digits inverse; /* 1 / z */
     i32 limit;             /* terms below it have p <= 126 * 2^16 */
-    v128 factor;           /* p of a term, float32 */
-    v128 base, base_half;  /* 2^23 + DOUBT; its upper bits.  V8 makes constants anew at each use */
+    u32 up;                /* p = (term << up) * factor >> 32, or 1 or 2 more */
+    v128 factor;
 };
 
 INLINE struct gradient make_gradient(const struct cross_entropy_call *c, i32 r, i64 z,
                                      struct key key) {
     struct reciprocal inverse = reciprocal_of(z);
-    i32 k = inverse.bits - 17;
-    double factor = (double)((inverse.high << 14) + inverse.low) / (double)((i64)1 << (k + 14));
-    double limit = (126 << 16) / factor;
+    i32 k = inverse.bits - 17, s = k + 14, left = min_i32(32 - s, 3); /* s >= 27 */
+    u32 factor = (u32)(inverse.high << 14) + (u32)inverse.low; /* <= 2^28; p = term * it >> s */
+    u64 limit = s < 40 ? ((u64)126 << (16 + s)) / factor : 1 << 30;
     return (struct gradient){c->dlogits,
                              r * c->cols,
                              (i32)c->targets[r],
                              key,
                              reciprocal_digits(inverse, k),
                              limit < 1 << 30 ? (i32)limit : 1 << 30,
-                             wasm_f32x4_splat((float)factor),
-                             wasm_f32x4_const_splat((1 << 23) + DOUBT),
-                             wasm_i16x8_const_splat(0x4b00)};
+                             (u32)(32 - s - left),
+                             wasm_i32x4_splat((i32)(left < 0 ? factor >> -left : factor << left))};
 }
 
 /* (p - onehot + noise) >> 16 of some elements of a row of terms in Q29. */
@@ -72,20 +68,19 @@ static void store_exactly(const struct gradient *g, const i32 *terms, i32 first,
     }
 }
 
-/* The bits of 2^23 + DOUBT + p in float32, which end in those of DOUBT + p as an integer. */
+/* p, or 1 or 2 less: what is cut off is below 1 + 2^29 / 2^32, and p rounds each digit by 0.5. */
 INLINE v128 nearly(const struct gradient *g, v128 terms) {
-    v128 p = wasm_f32x4_mul(wasm_f32x4_convert_i32x4(terms), g->factor);
-    return wasm_f32x4_add(p, g->base);
+    terms = wasm_i32x4_shl(terms, g->up);
+    v128 low = wasm_u64x2_extmul_low_u32x4(terms, g->factor);
+    v128 high = wasm_u64x2_extmul_high_u32x4(terms, g->factor);
+    return wasm_i32x4_shuffle(low, high, 1, 3, 5, 7);
 }
 
-/* The same without a target, from products in float32; returns whether all of it is exact.
- *
- * For p <= 126 * 2^16 the term, the factor and the product are off by 2^-24 of p each, 1.5 in all;
- * the sum is rounded by 0.5 and each digit of the exact p by 0.5.  That is below DOUBT, so the
- * upper half of p + noise + DOUBT is exact unless the lower one is below 2 * DOUBT. */
+/* The same without a target, from products of one digit; returns whether all of it is sure: p is
+ * at most 126 * 2^16, and no lower half of p + noise is so large that 2 more would carry. */
 static __attribute__((noinline)) i32 store_nearly(const struct gradient *g, const i32 *terms,
                                                   i32 first, i32 last) {
-    v128 least = wasm_i32x4_const_splat(-1), seen = wasm_i32x4_const_splat(0);
+    v128 most = wasm_i32x4_const_splat(0), seen = wasm_i32x4_const_splat(0);
     for (i32 i = first; i < last; i += 8) {
         v128 low, high;
         random8(g->key, g->first + i, 16, &low, &high);
@@ -93,14 +88,13 @@ static __attribute__((noinline)) i32 store_nearly(const struct gradient *g, cons
         low = wasm_i32x4_add(nearly(g, t0), low);
         high = wasm_i32x4_add(nearly(g, t1), high);
         seen = wasm_v128_or(seen, wasm_v128_or(t0, t1));
-        least = wasm_u32x4_min(least, wasm_u32x4_min(wasm_i32x4_shl(low, 16),
-                                                     wasm_i32x4_shl(high, 16)));
+        most = wasm_u32x4_max(most, wasm_u32x4_max(wasm_i32x4_shl(low, 16),
+                                                   wasm_i32x4_shl(high, 16)));
         v128 m = pack16(wasm_i32x4_shr(low, 16), wasm_i32x4_shr(high, 16));
-        m = wasm_i16x8_sub(m, g->base_half); /* 0 to 127: no high bytes */
-        wasm_v128_store(g->out + 2 * (u32)(g->first + i),
+        wasm_v128_store(g->out + 2 * (u32)(g->first + i), /* 0 to 127: no high bytes */
                         wasm_i8x16_narrow_i16x8(wasm_i32x4_const_splat(0), m));
     }
-    v128 is_sure = wasm_u32x4_ge(least, wasm_i32x4_const_splat(2 * DOUBT << 16));
+    v128 is_sure = wasm_u32x4_lt(most, wasm_i32x4_const_splat((i32)0xfffe0000));
     v128 is_small = wasm_i32x4_lt(seen, wasm_i32x4_splat(g->limit));
     return wasm_i32x4_all_true(wasm_v128_and(is_sure, is_small));
 }
