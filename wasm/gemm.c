@@ -5,7 +5,7 @@
  *
  * Panels are packed as pairs of i16, (A16, Ahi) for a row of A and (Bhi, Blo) for a row of B, so
  * that one i32x4.dot_i16x8_s adds one k to four elements of C; two k where all Ahi are 0.  Where all
- * A16 are 0..3, gemm_table.h does.
+ * A16 are 0..2, or few of them 3, gemm_table.h does.
  *
  * Overflow: |A16| <= 32639, |Bhi|, |Ahi| <= 127, |Blo| <= 128, so a term is at most
  * 32639*127 + 127*128 = 4,161,409 and 512 of them, with half, stay below 2^31 (2,130,641,536).  A
@@ -210,7 +210,7 @@ static void add_tiny(struct gemm *s, const struct block *at, const u8 *a, const 
                 if (!(s->w->chunks[i / STRIP].tiny & here)) continue;
                 i32 *low = s->w->low + tile_index(at, i, j);
                 for (i32 r = 0; r < STRIP; r++)
-                    add_sums(s->w->sums[i + r], depth / 2, low + r * PANEL);
+                    add_sums(s->w, i + r, third_of(depth), low + r * PANEL);
             }
         }
     }

@@ -11,20 +11,22 @@ enum {
     BLOCK_COLS = 128, /* rows of B packed at once, of DEPTH values each */
     TILE = STRIP * PANEL,
     CHUNK = 16,       /* k that are left out, or done at less cost, together */
-    TABLE_DEPTH = 32, /* k of a table of sums, see gemm_table.h */
+    TABLE_DEPTH = 48, /* k of a table of sums, see gemm_table.h */
     TABLE_COLS = 32,
-    PAIRS = TABLE_DEPTH / 2,
-    PAIR_SUMS = 16,       /* two values of 0..3 */
+    THIRD = TABLE_DEPTH / 3,
+    SUMS = 27,            /* three values of 0..2 */
+    MOST_THREES = 16,     /* of a tiny chunk */
     FEWEST_CHUNKS = 64,   /* that pay for the tables of a block */
     ALL_CHUNKS = 0xffff,  /* of a block */
 };
 
 /* A strip of A by chunks of K, a bit each.  Where all A16 are 0 there is nothing to do (half of
  * causal attention).  Where all Ahi are 0, T = sum A16*Bhi, and one dot does two k.  Where all A16
- * are 0..3 as well (most of the gradient of the logits: its mantissas are probabilities in Q14),
- * sums of two products are looked up. */
+ * are 0..2 as well, but for a few 3 (most of the gradient of the logits: its mantissas are
+ * probabilities in Q14), sums of three products are looked up. */
 struct chunks {
     u32 whole, half, tiny;
+    u32 threes; /* tiny ones that have a 3 */
     i32 first, last; /* where there is work, done whole unless is_mixed */
     i32 is_mixed;
 };
@@ -36,8 +38,10 @@ struct workspace {
     u32 half_a[BLOCK_ROWS * DEPTH / 2]; /* [row][k/2] (A16 of k, of k + 1) */
     u32 half_b[BLOCK_COLS * DEPTH / 2]; /* [panel][k/2][PANEL] (Bhi of k, of k + 1) */
     i32 high[BLOCK_ROWS * BLOCK_COLS], low[BLOCK_ROWS * BLOCK_COLS]; /* H and L, [tile][TILE] */
-    i16 table[PAIRS][PAIR_SUMS][TABLE_COLS];
-    const i16 *sums[BLOCK_ROWS][PAIRS]; /* where in the table */
+    i16 table[THIRD][SUMS][TABLE_COLS];
+    const i16 *sums[BLOCK_ROWS][THIRD]; /* where in the table */
+    const i16 *threes[BLOCK_ROWS][TABLE_DEPTH]; /* and what makes a 3 of a 2 */
+    i32 three_counts[BLOCK_ROWS];
     struct chunks chunks[BLOCK_ROWS / STRIP];
     struct chunks any; /* the chunks of some strip */
 };
@@ -56,27 +60,44 @@ INLINE struct strip strip_at(const u8 *a, u32 row_bytes, i32 rows) {
     return s;
 }
 
-/* All bits of k first..last of a strip: the high bytes' in the left half, the low bytes' beside. */
-INLINE v128 seen_in(const struct strip *s, i32 first, i32 last) {
-    v128 seen = wasm_i32x4_const_splat(0);
+/* The largest (unsigned) bytes of some k of a strip: high ones in the left half, low ones beside. */
+INLINE v128 largest_bytes(const struct strip *s, i32 first, i32 last) {
+    v128 largest = wasm_i32x4_const_splat(0);
     for (i32 k = first; k < last; k += 8)
         for (i32 r = 0; r < STRIP; r++)
-            seen = wasm_v128_or(seen, wasm_v128_load(s->rows[r] + 2 * k));
-    return seen;
+            largest = wasm_u8x16_max(largest, wasm_v128_load(s->rows[r] + 2 * k));
+    return largest;
+}
+
+/* How many 3 some k of a strip have, whose values are 0 to 3. */
+static i32 count_threes(const struct strip *s, i32 first, i32 last) {
+    v128 threes = wasm_i32x4_const_splat(0);
+    for (i32 k = first; k < last; k += 8)
+        for (i32 r = 0; r < STRIP; r++) {
+            v128 v = wasm_v128_load(s->rows[r] + 2 * k);
+            threes = wasm_i8x16_sub(threes, wasm_i8x16_eq(v, wasm_i8x16_const_splat(3)));
+        }
+    v128 pairs = wasm_i16x8_extadd_pairwise_i8x16(threes);
+    return sum_lanes(wasm_i32x4_extadd_pairwise_i16x8(pairs));
 }
 
 static struct chunks look_at(const struct strip *s, i32 depth) {
-    struct chunks found = {0, 0, 0, 0, 0, 0};
+    struct chunks found = {0, 0, 0, 0, 0, 0, 0};
     for (i32 k = 0; k < depth; k += CHUNK) {
-        v128 seen = seen_in(s, k, min_i32(k + CHUNK, depth));
-        u64 low = (u64)wasm_i64x2_extract_lane(seen, 1);
+        i32 last = min_i32(k + CHUNK, depth);
+        v128 largest = largest_bytes(s, k, last);
+        u64 low = (u64)wasm_i64x2_extract_lane(largest, 1);
         u32 chunk = 1u << (k / CHUNK);
-        if (wasm_i64x2_extract_lane(seen, 0))
+        if (wasm_i64x2_extract_lane(largest, 0))
             found.whole |= chunk;
         else if (low & 0xfcfcfcfcfcfcfcfc)
             found.half |= chunk;
-        else if (low)
-            found.tiny |= chunk;
+        else if (!(low & low >> 1 & 0x0101010101010101))
+            found.tiny |= low ? chunk : 0;
+        else if (count_threes(s, k, last) > MOST_THREES)
+            found.half |= chunk;
+        else
+            found.tiny |= chunk, found.threes |= chunk;
     }
     u32 used = found.whole | found.half | found.tiny;
     if (!used) return found;
@@ -89,7 +110,7 @@ static struct chunks look_at(const struct strip *s, i32 depth) {
     found.is_mixed = 2 * work <= 3 * (last - first);
     if (!found.is_mixed) {
         found.whole = (1u << last) - (1u << first);
-        found.half = found.tiny = 0;
+        found.half = found.tiny = found.threes = 0;
     }
     return found;
 }
@@ -103,7 +124,7 @@ static void look(const u8 *a, u32 row_bytes, i32 rows, i32 depth, i32 tables, st
         w->chunks[i] = look_at(&s, depth);
         tiny += __builtin_popcount(w->chunks[i].tiny);
     }
-    w->any = (struct chunks){0, 0, 0, 0, 0, 0};
+    w->any = (struct chunks){0, 0, 0, 0, 0, 0, 0};
     for (i32 i = 0; i < strips; i++) {
         struct chunks *found = &w->chunks[i];
         if (!tables || tiny < FEWEST_CHUNKS) {
