@@ -5,7 +5,7 @@
  *
  * Panels are packed as pairs of i16, (A16, Ahi) for a row of A and (Bhi, Blo) for a row of B, so
  * that one i32x4.dot_i16x8_s adds one k to four elements of C; two k where all Ahi are 0.  Where all
- * A16 are 0..2, or few of them 3, gemm_table.h does.
+ * A16 are 0..2, but for a few, gemm_table.h does.
  *
  * Overflow: |A16| <= 32639, |Bhi|, |Ahi| <= 127, |Blo| <= 128, so a term is at most
  * 32639*127 + 127*128 = 4,161,409 and 512 of them, with half, stay below 2^31 (2,130,641,536).  A

@@ -15,18 +15,18 @@ enum {
     TABLE_COLS = 32,
     THIRD = TABLE_DEPTH / 3,
     SUMS = 27,            /* three values of 0..2 */
-    MOST_THREES = 16,     /* of a tiny chunk */
+    MOST_EXTRAS = 20,     /* sums of a tiny chunk for what its values have above 2 */
     FEWEST_CHUNKS = 64,   /* that pay for the tables of a block */
     ALL_CHUNKS = 0xffff,  /* of a block */
 };
 
 /* A strip of A by chunks of K, a bit each.  Where all A16 are 0 there is nothing to do (half of
  * causal attention).  Where all Ahi are 0, T = sum A16*Bhi, and one dot does two k.  Where all A16
- * are 0..2 as well, but for a few 3 (most of the gradient of the logits: its mantissas are
+ * are 0..2 as well, but for a few (most of the gradient of the logits: its mantissas are
  * probabilities in Q14), sums of three products are looked up. */
 struct chunks {
     u32 whole, half, tiny;
-    u32 threes; /* tiny ones that have a 3 */
+    u32 more; /* tiny ones with values above 2 */
     i32 first, last; /* where there is work, done whole unless is_mixed */
     i32 is_mixed;
 };
@@ -40,8 +40,8 @@ struct workspace {
     i32 high[BLOCK_ROWS * BLOCK_COLS], low[BLOCK_ROWS * BLOCK_COLS]; /* H and L, [tile][TILE] */
     i16 table[THIRD][SUMS][TABLE_COLS];
     const i16 *sums[BLOCK_ROWS][THIRD]; /* where in the table */
-    const i16 *threes[BLOCK_ROWS][TABLE_DEPTH]; /* and what makes a 3 of a 2 */
-    i32 three_counts[BLOCK_ROWS];
+    const i16 *extras[BLOCK_ROWS][TABLE_DEPTH / CHUNK * MOST_EXTRAS]; /* and for values above 2 */
+    i32 extra_counts[BLOCK_ROWS];
     struct chunks chunks[BLOCK_ROWS / STRIP];
     struct chunks any; /* the chunks of some strip */
 };
@@ -69,16 +69,17 @@ INLINE v128 largest_bytes(const struct strip *s, i32 first, i32 last) {
     return largest;
 }
 
-/* How many 3 some k of a strip have, whose values are 0 to 3. */
-static i32 count_threes(const struct strip *s, i32 first, i32 last) {
-    v128 threes = wasm_i32x4_const_splat(0);
+/* How many sums make up what values above 2 of some k of a strip have more: a half, rounded up.
+ * High bytes are 0.  Sums of bytes stop at 255, which is too many anyway. */
+static i32 count_extras(const struct strip *s, i32 first, i32 last) {
+    v128 zero = wasm_i32x4_const_splat(0), extras = zero;
     for (i32 k = first; k < last; k += 8)
         for (i32 r = 0; r < STRIP; r++) {
-            v128 v = wasm_v128_load(s->rows[r] + 2 * k);
-            threes = wasm_i8x16_sub(threes, wasm_i8x16_eq(v, wasm_i8x16_const_splat(3)));
+            v128 more = wasm_u8x16_sub_sat(wasm_v128_load(s->rows[r] + 2 * k),
+                                           wasm_i8x16_const_splat(2));
+            extras = wasm_u8x16_add_sat(extras, wasm_u8x16_avgr(more, zero));
         }
-    v128 pairs = wasm_i16x8_extadd_pairwise_i8x16(threes);
-    return sum_lanes(wasm_i32x4_extadd_pairwise_i16x8(pairs));
+    return sum_lanes(wasm_u32x4_extadd_pairwise_u16x8(wasm_u16x8_extadd_pairwise_u8x16(extras)));
 }
 
 static struct chunks look_at(const struct strip *s, i32 depth) {
@@ -90,14 +91,12 @@ static struct chunks look_at(const struct strip *s, i32 depth) {
         u32 chunk = 1u << (k / CHUNK);
         if (wasm_i64x2_extract_lane(largest, 0))
             found.whole |= chunk;
-        else if (low & 0xfcfcfcfcfcfcfcfc)
-            found.half |= chunk;
-        else if (!(low & low >> 1 & 0x0101010101010101))
+        else if (!(low & 0xfcfcfcfcfcfcfcfc) && !(low & low >> 1 & 0x0101010101010101))
             found.tiny |= low ? chunk : 0;
-        else if (count_threes(s, k, last) > MOST_THREES)
+        else if (count_extras(s, k, last) > MOST_EXTRAS)
             found.half |= chunk;
         else
-            found.tiny |= chunk, found.threes |= chunk;
+            found.tiny |= chunk, found.more |= chunk;
     }
     u32 used = found.whole | found.half | found.tiny;
     if (!used) return found;
@@ -110,7 +109,7 @@ static struct chunks look_at(const struct strip *s, i32 depth) {
     found.is_mixed = 2 * work <= 3 * (last - first);
     if (!found.is_mixed) {
         found.whole = (1u << last) - (1u << first);
-        found.half = found.tiny = found.threes = 0;
+        found.half = found.tiny = found.more = 0;
     }
     return found;
 }

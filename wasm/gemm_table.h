@@ -1,11 +1,12 @@
 /* Tiny chunks of GEMM3: sums of products that are looked up.
  *
- * For three k and one column there are 27 sums A16[k]*Bhi[k] + ... with A16 of 0..2.  A table of them
- * costs as much as 7 rows of A by dots, and then a row takes one addition for three k of eight
- * columns, where dots take six.  The few 3 are a 2 and a 1 that is looked up by itself.  The three k
- * lie a third of the table's depth apart, so that vectors of A give the indices.  The sums fit 16
- * bits: 48 * 3 * 127 = 18,288; in 32 bits they are added straight to L, which holds them for any K
- * below 5 million.
+ * For three k and one column there are 27 sums A16[k]*Bhi[k] + ... with A16 of 0..2.  A table of
+ * them costs as much as 7 rows of A by dots, and then a row takes one addition for three k of eight
+ * columns, where dots take six.  The few larger A16 are sums of 2s and a 1, looked up one by one.
+ * The three k lie a third of the table's depth apart, so that vectors of A give the indices.
+ *
+ * Sums fit 16 bits: 48 of 2*127, and 3 * MOST_EXTRAS more, are 27,432 at most.  In 32 bits they are
+ * added straight to L, which holds them for any K below 3 million.
  */
 #pragma once
 
@@ -73,13 +74,13 @@ static void make_table(const u8 *b, u32 row_bytes, i32 rows, i32 depth, struct w
     }
 }
 
-/* Which sums a row needs, its k from `first` on; where a chunk is not tiny the first of three, which
- * is 0.  `third` is third_of(depth). */
+/* Which sums a row needs, its k from `first` on; where a chunk is not tiny the first of three,
+ * which is 0.  `third` is third_of(depth). */
 INLINE void find_row_sums(const u8 *row, i32 first, i32 depth, i32 third, i32 r,
-                          const v128 *is_tiny, i32 has_threes, struct workspace *w) {
+                          const v128 *is_tiny, i32 has_more, struct workspace *w) {
     enum { SUMS_BYTES = sizeof w->table[0], SUM_BYTES = sizeof w->table[0][0] };
     static const i32 powers[3] = {1, 3, 9};
-    i32 threes = 0;
+    i32 extras = 0;
     v128 at = wasm_i32x4_add(wasm_i32x4_splat((i32)w->table),
                              wasm_i32x4_const(0, SUMS_BYTES, 2 * SUMS_BYTES, 3 * SUMS_BYTES));
     for (i32 t = 0; t < third; t += 8) {
@@ -90,11 +91,15 @@ INLINE void find_row_sums(const u8 *row, i32 first, i32 depth, i32 third, i32 r,
             if (k >= depth) break;
             v128 v = wasm_u16x8_load8x8(row + 2 * (first + k) + 8);
             v = wasm_v128_and(v, is_tiny[k / CHUNK]);
-            if (has_threes) {
-                v128 is_three = wasm_i16x8_eq(v, wasm_i16x8_const_splat(3));
-                for (u32 left = wasm_i16x8_bitmask(is_three); left; left &= left - 1)
-                    w->threes[r][threes++] = w->table[t + __builtin_ctz(left)][powers[j]];
-                v = wasm_i16x8_add(v, is_three);
+            if (has_more) {
+                v128 two = wasm_i16x8_const_splat(2);
+                u32 left = wasm_i16x8_bitmask(wasm_i16x8_gt(v, two));
+                for (; left; left &= left - 1) {
+                    i32 lane = __builtin_ctz(left);
+                    for (i32 more = row[2 * (first + k) + 8 + lane] - 2; more > 0; more -= 2)
+                        w->extras[r][extras++] = w->table[t + lane][min_i32(more, 2) * powers[j]];
+                }
+                v = wasm_i16x8_min(v, two);
             }
             v = wasm_i16x8_mul(v, wasm_i16x8_splat((i16)(powers[j] * SUM_BYTES)));
             offset = wasm_i16x8_add(offset, v);
@@ -106,20 +111,20 @@ INLINE void find_row_sums(const u8 *row, i32 first, i32 depth, i32 third, i32 r,
             at = wasm_i32x4_add(at, wasm_i32x4_const_splat(4 * SUMS_BYTES));
         }
     }
-    w->three_counts[r] = threes;
+    w->extra_counts[r] = extras;
 }
 
 static void find_sums(const struct strip *s, i32 first, i32 depth, i32 r, struct workspace *w) {
     const struct chunks *found = &w->chunks[r / STRIP];
     v128 is_tiny[TABLE_DEPTH / CHUNK];
-    i32 has_threes = 0, third = third_of(depth);
+    i32 has_more = 0, third = third_of(depth);
     for (i32 n = 0; n < TABLE_DEPTH / CHUNK; n++) {
         i32 k = first + n * CHUNK;
         is_tiny[n] = wasm_i32x4_splat(-has_chunk(found->tiny, k));
-        has_threes |= has_chunk(found->tiny & found->threes, k);
+        has_more |= has_chunk(found->tiny & found->more, k);
     }
     for (i32 i = 0; i < STRIP; i++)
-        if (has_threes)
+        if (has_more)
             find_row_sums(s->rows[i], first, depth, third, r + i, is_tiny, 1, w);
         else if (depth == TABLE_DEPTH) /* constants halve the time */
             find_row_sums(s->rows[i], first, TABLE_DEPTH, THIRD, r + i, is_tiny, 0, w);
@@ -152,6 +157,6 @@ INLINE void add_sums(const struct workspace *w, i32 r, i32 third, i32 *out) {
             add_sum((const i16 *)(u32)two, sum);
             add_sum((const i16 *)(u32)(two >> 32), sum);
         }
-    for (i32 t = 0; t < w->three_counts[r]; t++) add_sum(w->threes[r][t], sum);
+    for (i32 t = 0; t < w->extra_counts[r]; t++) add_sum(w->extras[r][t], sum);
     for (i32 n = 0; n < TABLE_COLS / 8; n++) add_wide(out + n * TILE, sum[n]);
 }

@@ -23,7 +23,7 @@ FIRST_FREE_BYTE = 16384
 """Below it lie the data and the initial stack of the module."""
 
 STACK_BYTES = 32768
-GEMM_SCRATCH_BYTES = 948000
+GEMM_SCRATCH_BYTES = 960288
 TERMS_BYTES = 507912
 """All exponentials of cross-entropy, 31 octaves of 4,096 and the 0 behind them."""
 
