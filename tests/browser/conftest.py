@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.pyodide_page import (
     PyodidePage,
@@ -15,6 +15,9 @@ from tests.browser.pyodide_page import (
 )
 from tests.servers import running_app
 from tools.server import make_app
+
+
+expect.set_options(timeout=30_000)  # a busy machine is no failure
 
 
 @pytest.fixture(scope="session")

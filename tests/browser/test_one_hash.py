@@ -36,7 +36,7 @@ SETTINGS = {
 }
 """One short sequence a step and no text at the end: GPUs are emulated on a CPU here."""
 
-TIMEOUT_S = 220
+TIMEOUT_S = 300
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT_S)]
 
 ENDED = (

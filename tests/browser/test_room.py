@@ -40,7 +40,7 @@ IS_LONG = bool(os.environ.get("DAISYCHAIN_LONG_RUNS"))
 STEPS = 30 if IS_LONG else 5
 """Together.  Emulated GPUs take seconds a step: all thirty are shown by the long run."""
 
-TIMEOUT_S = 900.0 if IS_LONG else 220.0
+TIMEOUT_S = 900.0 if IS_LONG else 300.0
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(TIMEOUT_S)]
 
 TRAINED = f"""(() => {{

@@ -20,13 +20,13 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 PATIENCE_S = 150
 TIMES = {
-    "suspect_ms": 4_000,
-    "deadline_floor_ms": 4_000,
-    "first_deadline_ms": 15_000,
+    "suspect_ms": 6_000,
+    "deadline_floor_ms": 6_000,
+    "first_deadline_ms": 20_000,
     "election_ms": 1_000,
     "rejoin_ms": 1_500,
     "join_retry_ms": 1_500,
-    "transfer_stall_ms": 6_000,
+    "transfer_stall_ms": 9_000,
 }
 
 

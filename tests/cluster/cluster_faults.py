@@ -153,7 +153,11 @@ def settle(world: World, limit_ms: int = 60_000) -> None:
         if world.steps < before + 1:
             return False
         live = [d for d in world.alive() if d.mode not in (Mode.LEFT, Mode.AWAY)]
-        return all(d.step >= world.steps - 1 for d in live)
+        ahead = {d.me for d in live if d.step >= world.steps - 1}
+        # Who removed those that may decide, which did not hear of it, waits by itself.
+        return bool(ahead) and all(
+            d.me in ahead or ahead <= d.node.core.banned.keys() for d in live
+        )
 
     done = world.run_until(together, limit_ms if expected else 2_000)
     if expected:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from toy_device import ONE_BUCKET
 
-SCHEDULES_AN_EXAMPLE = 20
+EXAMPLES, SCHEDULES_AN_EXAMPLE = 500, 20
 SIZES = (2, 2, 2, 2, 3, 3, 3, 3, 4, 5)
 
 
@@ -29,8 +29,10 @@ def one_schedule(seed: int) -> None:
         raise AssertionError(f"seed {seed}, {size} devices, {faults}: {error}") from error
 
 
-@settings(max_examples=500, deadline=None, derandomize=True, database=None)
-@given(st.integers(0, 2**40))
+# All of a narrow range, whatever the order: of a wide one Hypothesis chooses other seeds when other
+# modules are loaded, since it takes constants out of them.
+@settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None)
+@given(st.integers(0, EXAMPLES - 1))
 def test_ten_thousand_seeded_schedules(seed: int) -> None:
     for i in range(SCHEDULES_AN_EXAMPLE):
         one_schedule(SCHEDULES_AN_EXAMPLE * seed + i)

@@ -284,8 +284,13 @@ def _synced(core: Core, joining: Joining) -> None:
 
 
 def refused(core: Core, source: str, message: Refuse) -> bool:
-    """The leader does not want this device; True if that is for good."""
-    if source != core.leader and not (core.joining and source in core.joining.asked):
+    """The leader does not want this device; True if that is for good.
+
+    One that led, and was away, may find that another leads and has removed it.
+    """
+    was_asked = core.joining is not None and source in core.joining.asked
+    succeeded = core.me in core.left and source in core.roster
+    if source != core.leader and not was_asked and not succeeded:
         core.dropped["refused by a stranger"] += 1
         return False
     core.notice("refused", f"The room did not let this device in: {message.reason}.", (source,))
