@@ -16,7 +16,6 @@ from tests.browser.pyodide_page import (
 from tests.servers import running_app
 from tools.server import make_app
 
-
 expect.set_options(timeout=30_000)  # a busy machine is no failure
 
 
