@@ -12,8 +12,11 @@ from tests.browser.pyodide_page import chromium, playwright_driver, pyodide_site
 from tools.bootstrap import ensure_node_modules
 from tools.site import build_site
 
+IS_LONG = bool(os.environ.get("DAISYCHAIN_LONG_RUNS"))
+"""Look for new examples and run every step; else the same examples each time, and fewer steps."""
+
 # Busy machines are no failures: no test has a deadline for an example.
-settings.register_profile("patient", deadline=None)
+settings.register_profile("patient", deadline=None, derandomize=not IS_LONG)
 settings.load_profile("patient")
 
 # Here and nowhere else: a process can run only one driver of Playwright.
