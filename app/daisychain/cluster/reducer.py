@@ -171,7 +171,7 @@ class Reducer:
     async def reduce(self, bucket: int, contributions: Sequence[Any]) -> Any:
         """The own shard reduced: its row exponents, then its mantissas, as they travel.
 
-        ``contributions``: every other member's packed mantissas of it.
+        ``contributions``: every other member's packed mantissas of it, which are given away.
         """
         plan = self._active()
         own = plan.shard(bucket, self._me)
@@ -190,7 +190,7 @@ class Reducer:
             operations += self._reduce_piece(bucket, at, rows, columns, start, target)
         exponents = self._reduced_exponents + row
         operations.append(("read", exponents, own.rows, target, width * own.elements))
-        (shard,) = await self.machine.execute(operations)
+        (shard,) = await self.machine.execute(operations, contributions)
         self._here[bucket].add(self._me)
         return shard
 
@@ -252,7 +252,10 @@ class Reducer:
         ]
 
     async def store(self, bucket: int, owner: int, data: Any) -> None:
-        """The reduced shard of another owner (member index): row exponents, then mantissas."""
+        """The reduced shard of another owner (member index): row exponents, then mantissas.
+
+        The data is given away.
+        """
         plan = self._active()
         shard = plan.shard(bucket, owner)
         first, _, element, _ = self._places.span(bucket)
@@ -263,7 +266,8 @@ class Reducer:
             [
                 ("write", exponents, data, 0, shard.rows),
                 ("write", mantissas, data, shard.rows, width * shard.elements),
-            ]
+            ],
+            [data],
         )
         self._here[bucket].add(owner)
 

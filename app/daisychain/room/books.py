@@ -54,13 +54,10 @@ class Attempt:
             )
         )
 
-    def received_of(self, kind: Kind, bucket: int) -> dict[int, Any]:
-        """What came of one kind for a bucket, by origin."""
-        return {
-            flow.origin: data
-            for flow, data in self.received.items()
-            if flow.kind is kind and flow.bucket == bucket
-        }
+    def take(self, kind: Kind, bucket: int) -> dict[int, Any]:
+        """What came of one kind for a bucket, by origin; it is needed once."""
+        flows = [flow for flow in self.received if flow.kind is kind and flow.bucket == bucket]
+        return {flow.origin: self.received.pop(flow) for flow in flows}
 
     def flow_data(self, flow: Flow) -> Any:
         """The bytes of a flow that this device sends."""

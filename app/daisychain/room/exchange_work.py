@@ -98,7 +98,7 @@ def merge_exponents(attempt: Attempt, bucket: int) -> None:
     plan, me = attempt.plan, attempt.begun.me
     own = plan.shard(bucket, me)
     part = attempt.proposed[bucket][own.first_row : own.first_row + own.rows]
-    others = attempt.received_of(Kind.EXPONENTS_UP, bucket)
+    others = attempt.take(Kind.EXPONENTS_UP, bucket)
     columns = [part, *(as_bytes(data) for data in others.values())]
     attempt.agreed[bucket, me] = agree_bytes(columns) if part else b""
 
@@ -106,7 +106,7 @@ def merge_exponents(attempt: Attempt, bucket: int) -> None:
 async def quantise(attempt: Attempt, reducer: Reducer, bucket: int) -> None:
     """The bucket at the agreed exponents, for each owner."""
     plan = attempt.plan
-    for origin, data in attempt.received_of(Kind.EXPONENTS_DOWN, bucket).items():
+    for origin, data in attempt.take(Kind.EXPONENTS_DOWN, bucket).items():
         attempt.agreed[bucket, origin] = as_bytes(data)
     owners = sorted(plan.owners, key=lambda o: plan.shard(bucket, o).first_row)
     agreed = b"".join(attempt.agreed[bucket, owner] for owner in owners)
@@ -117,5 +117,5 @@ async def quantise(attempt: Attempt, reducer: Reducer, bucket: int) -> None:
 
 async def reduce(attempt: Attempt, reducer: Reducer, bucket: int) -> None:
     """The own shard of all members, as it travels."""
-    others = attempt.received_of(Kind.GRADIENT_UP, bucket)
+    others = attempt.take(Kind.GRADIENT_UP, bucket)
     attempt.reduced[bucket] = await reducer.reduce(bucket, list(others.values()))
