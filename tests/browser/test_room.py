@@ -41,7 +41,7 @@ STEPS = 30 if IS_LONG else 5
 """Together.  Emulated GPUs take seconds a step: all thirty are shown by the long run."""
 
 TIMEOUT_S = 900.0 if IS_LONG else 300.0
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(TIMEOUT_S)]
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(TIMEOUT_S)]
 
 TRAINED = f"""(() => {{
   const state = window.daisychain?.state();
