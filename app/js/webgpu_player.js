@@ -22,6 +22,7 @@ import {
 const COMPUTE = 0x4; // GPUShaderStage and GPUMapMode, which Node does not have in its globals
 const READ = 0x1;
 
+const ADAPTER_WAIT_MS = 250;
 const CHUNK_BYTES = 1 << 22; // of a download outside the training loop
 const LIMITS = [
   "maxBufferSize",
@@ -38,6 +39,15 @@ const words = (error) => (error instanceof Error ? error.message : String(error)
 
 /** @typedef {{key: string, code: string, access: ("storage" | "read-only-storage")[]}} Source */
 /** @typedef {{buffer: GPUBuffer, bytes: number, offset: number}} Copy */
+
+/** A browser that has just started may have no adapter at first (docs/EXPERIMENTS.md). @param {GPU} gpu */
+async function findAdapter(gpu) {
+  const wanted = /** @type {const} */ ({ powerPreference: "high-performance" });
+  const adapter = await gpu.requestAdapter(wanted);
+  if (adapter) return adapter;
+  await new Promise((resolve) => setTimeout(resolve, ADAPTER_WAIT_MS));
+  return gpu.requestAdapter(wanted);
+}
 
 export class WebGPUPlayer {
   /** @type {GPUDevice} */
@@ -105,7 +115,7 @@ export class WebGPUPlayer {
     let adapter = null;
     let device = null;
     try {
-      adapter = await gpu.requestAdapter({ powerPreference: "high-performance" });
+      adapter = await findAdapter(gpu);
       if (adapter === null) throw new Error("the browser offers no adapter");
       /** @type {Record<string, number>} */
       const requiredLimits = {};

@@ -116,7 +116,7 @@ export function fakeGPU(options = {}) {
     device: null,
     async requestAdapter() {
       gpu.adapters += 1;
-      if (options.noAdapter) return null;
+      if (options.noAdapter || (options.lateAdapter && gpu.adapters === 1)) return null;
       let used = false;
       const full = { info: { vendor: "fake" }, features: new Set(), limits: { maxBufferSize: 99 } };
       return {

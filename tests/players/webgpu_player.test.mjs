@@ -160,6 +160,12 @@ test("no adapter and no device are refusals", async () => {
   }
 });
 
+test("an adapter that comes late is found", async () => {
+  const gpu = fakeGPU({ lateAdapter: true });
+  await WebGPUPlayer.open(gpu);
+  assert.equal(gpu.adapters, 2);
+});
+
 test("each opening asks for a new adapter", async () => {
   const gpu = fakeGPU();
   await WebGPUPlayer.open(gpu);

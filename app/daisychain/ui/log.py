@@ -12,8 +12,8 @@ from daisychain.ui import formats
 
 Record = Mapping[str, Any]
 
-ROWS_SHOWN = 200
-"""Rows kept in the page; copy and download hold every step."""
+ROWS_SHOWN = 100
+"""Rows kept in the page, all of which move with each new one; copy and download hold every step."""
 
 Column = tuple[str, str, str, Callable[[Any], str]]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 class Refresher:
     """Calls ``draw`` soon after ``mark``, at most once in ``interval_s``."""
 
-    interval_s = 0.1
+    interval_s = 0.2  # a drawing takes up to 20 ms, in which no step begins (docs/EXPERIMENTS.md)
 
     def __init__(self, draw: Callable[[], None]) -> None:
         self._draw = draw
