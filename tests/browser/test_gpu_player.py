@@ -122,8 +122,9 @@ async def refusal(change, preference):
 
 from daisychain.platform import gpu
 
-gpu.OPEN_LIMIT_S = 0.1
+limit_s, gpu.OPEN_LIMIT_S = gpu.OPEN_LIMIT_S, 0.1
 hung = await refusal("navigator.gpu.requestAdapter = () => new Promise(() => {})", "webgpu")
+gpu.OPEN_LIMIT_S = limit_s
 notes.clear()
 no_adapter = await refusal("navigator.gpu.requestAdapter = async () => null", "webgpu")
 absent = "Object.defineProperty(navigator, 'gpu', {value: undefined, configurable: true})"
