@@ -16,7 +16,7 @@ from daisychain.data.sharing import Shared
 from daisychain.errors import DaisyChainError, DataError, DeviceError, DeviceLost
 from daisychain.export.checkpoint import Checkpoint, Run
 from daisychain.heldout import measure_heldout
-from daisychain.model.config import parameter_count
+from daisychain.model.config import STATE_BYTES, parameter_count
 from daisychain.numbering import Numbering
 from daisychain.optim.schedule import Schedule
 from daisychain.plan import Program
@@ -323,7 +323,7 @@ class TrainingSession(Workshop):
 
     @staticmethod
     def _is_small(trainer: Trainer) -> bool:
-        return 12 * parameter_count(trainer.model.config) <= SNAPSHOT_LIMIT_BYTES
+        return STATE_BYTES * parameter_count(trainer.model.config) <= SNAPSHOT_LIMIT_BYTES
 
     async def checkpoint(self) -> Checkpoint:
         return await self.between(self._checkpoint)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from daisychain.kernels.cases import PLAN, Case, cases
-from daisychain.kernels.cases.build import CaseBuilder, Integers, i32_bytes, spread, u32_bytes
+from daisychain.kernels.cases.build import CaseBuilder, Integers, i32_bytes, spread
+from daisychain.kernels.cases.rows import cross_entropy_case
 from daisychain.kernels.catalog import CATALOG
 from daisychain.numbers.formats import NARROW_MAX
 from daisychain.players.oracle import OraclePlayer
@@ -105,32 +106,13 @@ def test_the_last_terms_of_cross_entropy(player: WasmPlayer) -> None:
 def test_gradients_beside_a_border(player: WasmPlayer, spread_q16: int) -> None:
     """p + noise just below and above a multiple of 2^16, where fewer digits alone would be wrong,
     p of every size, and rows that do not count between others."""
-    (case,) = (c for c in cases("cross_entropy") if c.name.startswith("2 x 16512"))
     rows, cols, valid = 40, 4096, 4090
     rng = np.random.default_rng(spread_q16)
     logits = np.abs(rng.normal(0, spread_q16 * 2**10, (rows, cols))).astype(np.int64)
     targets = rng.integers(0, valid, rows)
     targets[[0, 1, 7, rows - 1]] = 0xFFFFFFFF
     c = CaseBuilder("cross_entropy", "borders")
-    (call,) = case.program.plans[PLAN]
-    scale = {name: call.named_params()[name] for name in ("scale_m", "scale_l", "scale_e")}
-    tables = [c.data(name, "i32", case.inputs[name]) for name in ("exp_table", "log_table")]
-    x = c.wide("logits", logits, -26)
-    out = c.result("dlogits", "narrow", rows * cols)
-    case = c.finish(
-        x,
-        c.data("targets", "u32", u32_bytes(targets)),
-        *tables,
-        c.output("loss", "i32", rows),
-        out,
-        **scale,
-        rows=rows,
-        cols=cols,
-        valid=valid,
-        x_exp=x.exp_word,
-        tensor_id=7,
-        out_exp=out.exp_word,
-    )
+    case = cross_entropy_case(c, c.wide("logits", logits, -26), targets, cols, valid)
     assert asyncio.run(play(player, case)) == asyncio.run(play(OraclePlayer(), case))
 
 

@@ -23,13 +23,12 @@ from daisychain.cluster.step_messages import Computed, Guard, Propose
 from daisychain.cluster.times import Times
 from daisychain.cluster.vote_messages import Status
 from daisychain.cluster.wire import MAX_HOPS
+from daisychain.model.config import STATE_BYTES
 
 MAX_PEERS = 2 * MAX_MEMBERS
 HISTORY = 16
 """Steps of which the weights hash is remembered."""
 EPOCH_LEAP = 1 << 20
-STATE_BYTES = 12
-"""Bytes of the state of a parameter: a weight and the optimizer's two moments."""
 MAX_EARLY = 4 * MAX_MEMBERS
 """Messages kept that belong to an attempt whose proposal has not come yet."""
 

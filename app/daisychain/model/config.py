@@ -114,6 +114,10 @@ def parameters(c: ModelConfig) -> tuple[Parameter, ...]:
     return tuple(out)
 
 
+STATE_BYTES = 12
+"""Of the state of a parameter: a weight and the optimizer's two moments."""
+
+
 def parameter_count(c: ModelConfig) -> int:
     return sum(p.count for p in parameters(c))
 

@@ -366,25 +366,33 @@ def cross_entropy() -> Iterator[Case]:
         targets[0] = valid - 1
         if rows > 2:
             targets[1] = 0xFFFFFFFF
-        out = c.result("dlogits", "narrow", rows * cols)
-        scale_m, scale_l, scale_e = constant_digits(log2_e())
-        yield c.finish(
-            logits,
-            c.data("targets", "u32", u32_bytes(targets)),
-            _table(c, "exp_table", exp2_table()),
-            _table(c, "log_table", log2_table()),
-            c.output("loss", "i32", rows),
-            out,
-            rows=rows,
-            cols=cols,
-            valid=valid,
-            scale_m=scale_m,
-            scale_l=scale_l,
-            scale_e=scale_e,
-            x_exp=logits.exp_word,
-            tensor_id=99,
-            out_exp=out.exp_word,
-        )
+        yield cross_entropy_case(c, logits, targets, cols, valid)
+
+
+def cross_entropy_case(
+    c: CaseBuilder, logits: Tensor, targets: Integers, cols: int, valid: int
+) -> Case:
+    """Rows of ``cols`` logits, of which the first ``valid`` count; a target for each row."""
+    rows = len(targets)
+    out = c.result("dlogits", "narrow", rows * cols)
+    scale_m, scale_l, scale_e = constant_digits(log2_e())
+    return c.finish(
+        logits,
+        c.data("targets", "u32", u32_bytes(targets)),
+        _table(c, "exp_table", exp2_table()),
+        _table(c, "log_table", log2_table()),
+        c.output("loss", "i32", rows),
+        out,
+        rows=rows,
+        cols=cols,
+        valid=valid,
+        scale_m=scale_m,
+        scale_l=scale_l,
+        scale_e=scale_e,
+        x_exp=logits.exp_word,
+        tensor_id=99,
+        out_exp=out.exp_word,
+    )
 
 
 def sum_loss() -> Iterator[Case]:
