@@ -41,3 +41,14 @@ class DataError(DaisyChainError):
 
 class ClusterError(DaisyChainError):
     """A room cannot go on: signalling, links, roster or the sync guard."""
+
+
+class ProgramError(DaisyChainError):
+    """A mistake in the program itself, shown by any other exception; raise it from that one."""
+
+    def __init__(self, mistake: BaseException) -> None:
+        super().__init__(
+            f"The program has stumbled: {type(mistake).__name__}: {mistake}",
+            "This is a fault of DaisyChain, not of your device; the run cannot go on here.",
+            "Try again, or reload the page. The details help whoever mends it.",
+        )

@@ -16,6 +16,7 @@ from daisychain.data.sharing import Shared
 from daisychain.errors import DaisyChainError, DataError, DeviceError, DeviceLost
 from daisychain.export.checkpoint import Checkpoint, Run
 from daisychain.heldout import measure_heldout
+from daisychain.losses import Losses, preference_after
 from daisychain.model.config import STATE_BYTES, parameter_count
 from daisychain.numbering import Numbering
 from daisychain.optim.schedule import Schedule
@@ -37,7 +38,6 @@ from daisychain.workshop import Workshop
 
 SNAPSHOT_EVERY_STEPS = 25
 SNAPSHOT_LIMIT_BYTES = 256 << 20
-MAX_DEVICE_LOSSES = 3
 SPEED_WINDOW_STEPS = 20
 """Steps over which the shown tokens per second are averaged."""
 
@@ -108,7 +108,7 @@ class TrainingSession(Workshop):
         self._source: TokenSource | None = None
         self._waiting = ""
         self._snapshot: Snapshot | None = None
-        self._losses = 0
+        self._losses = Losses()
         self._hash = ""
         self._heldout: dict[str, float] = {}
         self._tokens = 0
@@ -366,16 +366,10 @@ class TrainingSession(Workshop):
 
     async def _compute_again(self, loss: DeviceLost, done: int) -> None:
         trainer = self._active()
-        self._losses += 1
-        if self._losses > MAX_DEVICE_LOSSES:
-            raise DeviceError(
-                f"The player was lost {self._losses} times in this run.",
-                "The driver or the browser keeps withdrawing it, perhaps for want of memory.",
-                "Choose a smaller preset, or close other tabs and programs.",
-            ) from loss
+        self._losses.count(loss, done)
         self._note(str(loss))
         trainer.player.close()
-        preference = self.settings.player if self._losses == 1 else "wasm"
+        preference = preference_after(self._losses.recent, self.settings.player)
         trainer.player = await self._open_player(preference, trainer.model.program, self._find)
         self._kernels = kernels_in_use(trainer.player, trainer.model.program)
         if self._snapshot:

@@ -119,7 +119,9 @@ read = await exchange.execute([["write", 1 << 16, b"twice", 0, 5], ["read", (1 <
 whole = js.Uint8Array.new([1, 2, 3, 4, 5])
 parts = [whole.subarray(0, 2), whole.subarray(2)]  # as a GPU's read-back comes
 writes = [["write", address, part, 0, part.length] for address, part in zip([8, 10], parts)]
-given = await exchange.execute([*writes, ["hash", 8, 5], ["read", 8, 5]], parts)
+copied = b"!"  # as a player gives what it has checked
+writes.append(["write", 13, copied, 0, 1])
+given = await exchange.execute([*writes, ["hash", 8, 6], ["read", 8, 6]], [*parts, copied])
 asked = asyncio.ensure_future(exchange.execute([["fill", 0, 1 << 20]] * 100_000))
 js.made.terminate()  # as the system does it: no event tells of it
 try:
@@ -139,7 +141,8 @@ def test_the_exchange_s_worker_takes_arrays_over_and_its_end_is_noticed(
 ) -> None:
     found = booted.run(EXCHANGE)
     assert found["read"] == "wic"
-    assert found["given"] == [sha256(bytes([1, 2, 3, 4, 5])).hexdigest(), [1, 2, 3, 4, 5], 0]
+    come = bytes([1, 2, 3, 4, 5]) + b"!"
+    assert found["given"] == [sha256(come).hexdigest(), list(come), 0]
     assert "the browser ended its Worker" in found["end"]
 
 

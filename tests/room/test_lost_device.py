@@ -108,3 +108,22 @@ def test_a_device_that_is_lost_again_and_again_leaves() -> None:
         assert await devices[0].host.between(look)
 
     run_room(play)
+
+
+def test_a_device_whose_program_stumbles_says_so_and_leaves() -> None:
+    async def play(world: Wire) -> None:
+        devices = [await join(world, "aaaa"), await join(world, "bbbb")]
+        await until_steps(world, devices, 1)
+        run = devices[1].host.run
+        assert run is not None
+
+        async def stumble(*_: object) -> None:
+            raise AttributeError("no attribute 'buffer'")
+
+        run.reducer.load = stumble  # type: ignore[method-assign]
+        await world.until(lambda: "device-failed" in notices(devices[1]))
+        assert "The program has stumbled: AttributeError" in str(devices[1].host.failure)
+        assert devices[1].node.core.mode is effects.Mode.LEFT
+        await until_steps(world, devices[:1], 2)
+
+    run_room(play)

@@ -61,6 +61,7 @@ class WorkerLink:
 
         ``give``: typed arrays among the arguments whose memory goes over to the Worker, since a
         copy of megabytes stops the page for tens of milliseconds; they are empty afterwards.
+        Python's bytes among them are copied all the same.
         """
         if self._ended:
             raise self._ended
@@ -80,7 +81,8 @@ class WorkerLink:
     def _post(self, request: dict[str, Any], give: Sequence[Any]) -> None:
         import js
 
-        buffers = js.Set.new(to_js([array.buffer for array in give]))  # parts may share one
+        arrays = [array for array in give if not isinstance(array, bytes)]
+        buffers = js.Set.new(to_js([array.buffer for array in arrays]))  # parts may share one
         self._worker.postMessage(to_js(request), js.Array.from_(buffers))
 
     def end(self, error: DaisyChainError) -> None:

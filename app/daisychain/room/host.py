@@ -81,7 +81,8 @@ class Host:
         )
         self._exchange_memory = self._exchange.memory
         self._recovery = Recovery(node, maker, self.give, on_effect, self._exchange_memory)
-        self._ticking = asyncio.ensure_future(self._tick())
+        self._ticking = Lane(self._failed)
+        self._ticking.add(self._tick, None)
         self.failure: DaisyChainError | None = None
 
     # ------------------------------------------------------------------ in
@@ -134,7 +135,7 @@ class Host:
         self._exchange.close()
         self._transfers.close()
         self._footers.close()
-        self._ticking.cancel()
+        self._ticking.close()
 
     def close(self) -> None:
         """Stops working."""
@@ -212,10 +213,10 @@ class Host:
 
     def _later(self, action: Action, effect: Any) -> None:
         """Queues what needs the player; a device lost before its turn makes it void."""
-        losses = self._recovery.losses
+        losses = self._recovery.losses.total
 
         async def act(subject: Any) -> None:
-            if losses == self._recovery.losses:
+            if losses == self._recovery.losses.total:
                 await action(subject)
 
         self._player_lane.add(act, effect)
@@ -232,7 +233,7 @@ class Host:
             self.give(events.Quit(str(final)) if final is not error else consequence(error, effect))
             self._on_effect(effects.Notice("device-failed", str(final)))
 
-    async def _tick(self) -> None:
+    async def _tick(self, _: None) -> None:
         while True:
             await asyncio.sleep(TICK_MS / 1000)
             if self.run is None and self._state.is_wanted:
@@ -269,8 +270,7 @@ class Host:
             return
         replica, reducer = self._active()
         share, start = effect.share, self._now_ms()
-        numbers = attempt.slices
-        alone = attempt.mode is Exchange.NONE
+        numbers, alone = attempt.slices, attempt.mode is Exchange.NONE
         if len(attempt.plan.members) == 1 and self._recovery.replay.is_due(replica):
             self._recovery.replay.start(await replica.state())
         loss = 0

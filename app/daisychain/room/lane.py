@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from daisychain.errors import DaisyChainError
+from daisychain.errors import DaisyChainError, ProgramError
 
 Action = Callable[[Any], Awaitable[None]]
 
 
 class Lane:
-    """``failed(error, subject)`` deals with an action's DaisyChainError; then the lane goes on."""
+    """``failed(error, subject)`` deals with an action's error; then the lane goes on.
+
+    Any other exception than a DaisyChainError comes to it as a ProgramError: a lane that ended
+    without a word would leave its device waiting for ever.
+    """
 
     def __init__(self, failed: Callable[[DaisyChainError, Any], Awaitable[None]]) -> None:
         self._failed = failed
@@ -34,4 +39,9 @@ class Lane:
                 await action(subject)
             except DaisyChainError as error:
                 await self._failed(error, subject)
+            except Exception as mistake:
+                traceback.print_exception(mistake)
+                told = ProgramError(mistake)
+                told.__cause__ = mistake
+                await self._failed(told, subject)
             await asyncio.sleep(0)  # a player that never waits must not starve links and timers

@@ -11,12 +11,10 @@ from collections.abc import Callable
 
 from daisychain.cluster import effects, events
 from daisychain.cluster.protocol import Node
-from daisychain.errors import ClusterError, DaisyChainError, DeviceError, DeviceLost
+from daisychain.errors import ClusterError, DaisyChainError, DeviceLost, ProgramError
+from daisychain.losses import Losses
 from daisychain.room.replay import Replay
 from daisychain.room.run import Run, RunMaker
-
-MAX_LOSSES = 3
-"""So often a device is opened again in a room."""
 
 
 class Recovery:
@@ -34,7 +32,7 @@ class Recovery:
         self._give, self._tell = give, tell
         self._exchange_memory = exchange_memory
         self.replay = Replay()
-        self.losses = 0
+        self.losses = Losses()
         self.is_stateless = False
 
     def use_state(self) -> None:
@@ -51,15 +49,9 @@ class Recovery:
         self._give(events.Away("device lost") if own else events.StateLost("device lost"))
         self._tell(effects.Notice("device-lost", str(loss)))
         while True:
-            self.losses += 1
-            if self.losses > MAX_LOSSES:
-                raise DeviceError(
-                    f"The GPU was lost {self.losses} times in this room.",
-                    "Its driver or the browser keeps withdrawing it.",
-                    "Choose a smaller preset, or train on the CPU.",
-                ) from loss
+            self.losses.count(loss, core.committed.step if core.committed else 0)
             try:
-                run.replica.player = await self._maker.reopen(self.losses)
+                run.replica.player = await self._maker.reopen(self.losses.recent)
                 if own:
                     await self._take_back(run)
                 break
@@ -87,10 +79,12 @@ def is_over(node: Node) -> bool:
 
 
 def consequence(error: DaisyChainError, effect: object) -> events.Event:
-    """A device that cannot compute stays out of this attempt; one that cannot apply quits."""
-    if isinstance(effect, effects.BeginAttempt):
+    """A device that cannot compute stays out of this attempt; one that cannot apply quits, as
+    one does whose program made a mistake."""
+    is_mistake = isinstance(error, ProgramError)
+    if isinstance(effect, effects.BeginAttempt) and not is_mistake:
         key = effect.proposal.step, effect.proposal.epoch
         return events.ComputeFailed(*key, str(error))
-    if isinstance(effect, effects.FetchState):
+    if isinstance(effect, effects.FetchState) and not is_mistake:
         return events.StateFailed(effect.step)
     return events.Quit(str(error))

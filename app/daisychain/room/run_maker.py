@@ -17,6 +17,7 @@ from daisychain.cluster.reducer import Reducer
 from daisychain.data import TokenSource
 from daisychain.data.sharing import PackedPlan
 from daisychain.errors import ClusterError, DaisyChainError
+from daisychain.losses import preference_after
 from daisychain.model.config import ModelConfig, binary32_bits, parameters
 from daisychain.model.llama import Model, build_program
 from daisychain.model.pieces import in_pieces
@@ -199,7 +200,7 @@ class PageRunMaker:
         if device is None:
             raise ClusterError("This device has no run yet.")
         device.player.close()
-        preference = self._player if losses == 1 else "wasm"
+        preference = preference_after(losses, self._player)
         self.player = await self._open_player(preference, device.model.program, self._find)
         self.kernels = kernels_in_use(self.player, device.model.program)
         self._device = replace(device, player=self.player)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from daisychain.errors import DaisyChainError
+from daisychain.errors import DaisyChainError, ProgramError
 from daisychain.platform.dom import Dom
 from daisychain.ui import formats
 
@@ -24,14 +24,8 @@ class Trouble:
     @classmethod
     def from_exception(cls, error: BaseException, detail: str) -> Trouble:
         """An error of ours in its own words; any other as a fault of the program."""
-        if isinstance(error, DaisyChainError):
-            return cls(error.what, error.means, error.do, detail)
-        return cls(
-            f"The program has stumbled: {type(error).__name__}: {error}",
-            "This is a fault of DaisyChain, not of your device; the run cannot go on.",
-            "Try again, or reload the page. The details help whoever mends it.",
-            detail,
-        )
+        told = error if isinstance(error, DaisyChainError) else ProgramError(error)
+        return cls(told.what, told.means, told.do, detail)
 
     @classmethod
     def from_text(cls, text: str) -> Trouble:
