@@ -60,7 +60,7 @@ def lint() -> int:
     return sum(run(*check) != 0 for check in checks)
 
 
-ALONE = ("-m", "alone")
+ALONE = ("-m", "alone", "tests/browser")
 """Three browsers with two emulated GPUs take all of two cores, and minutes beside others."""
 
 PARALLEL = ("-m", "not alone", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")

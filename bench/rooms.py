@@ -2,8 +2,10 @@
 
 Two devices train ``small`` (one sequence of 256 tokens a micro-batch, int8) on WebAssembly; then a
 third one comes in.  Printed: bytes a step, the exchange's time beside the time in which a bare
-RTCDataChannel carries the same bytes (both ways at once), the time from the first link to the first
-common step, and what the third device's coming cost the others.
+RTCDataChannel carries the same bytes (both ways at once, nobody training), the time from the first
+link to the first common step, and what the third device's coming cost the others.  Beside that
+stands what the bytes alone cost them: before, the third page fetched as many bytes as a state has
+from one of the two over a bare channel, while they trained.
 
     .venv/bin/python -m bench.rooms [PRESET] [STEPS]
 """
@@ -20,6 +22,7 @@ from typing import Any
 from playwright.sync_api import Page, sync_playwright
 
 from bench.links import BARE, SHOW_ADDRESSES
+from daisychain.model.config import STATE_BYTES
 from tests.browser.engines import launch_chromium
 from tests.browser.pyodide_page import PyodidePage, fresh_site, open_page
 
@@ -189,16 +192,43 @@ def watch_thread(device: Device) -> Callable[[], None]:
     return report
 
 
+def steps_lost(host: Device, begin: float, end: float, usual_ms: float) -> str:
+    """What became of the room's steps between two times, partial ones counted."""
+    logs = [t[1] for t in host.times() if t[0] == "Log"]
+    inside = [(min(b, end) - max(a, begin)) / (b - a) for a, b in pairwise(logs)]
+    made = sum(part for part in inside if part > 0)
+    lost = (end - begin) / usual_ms - made
+    return f"{made:.1f} made, {lost:.1f} lost (usual {usual_ms:.0f} ms)"
+
+
+def usual_step_ms(host: Device, before: float) -> float:
+    logs = [t[1] for t in host.times() if t[0] == "Log"]
+    return median([b - a for a, b in pairwise(logs) if b < before][-8:])
+
+
+def report_bytes(host: Device, source: Page, third: Page, size: int, steps: int) -> None:
+    """What the bytes of a state cost the two on a bare channel to the third page."""
+    connect_bare(source, third)
+    begin = float(third.evaluate("Date.now()"))
+    usual = usual_step_ms(host, begin)
+    third.evaluate("total => { bare.left = total; bare.end = 0; }", size)
+    source.evaluate("total => { bare.send(total); }", size)
+    third.wait_for_function("bare.end > 0", polling=200, timeout=1000 * PATIENCE_S)
+    end = float(third.evaluate("bare.end"))
+    until(lambda: host.times()[-1][1] > end + usual and host.times()[-1][0] == "Log", host)
+    print(f"as many bare bytes       {size / 1e6:.0f} MB in {(end - begin) / 1000:.1f} s")
+    print(f"steps of the others      {steps_lost(host, begin, end, usual)}")
+    settled = len(host.steps(2)) + steps
+    until(lambda: len(host.steps(2)) >= settled, host)
+
+
 def report_third(host: Device, third: Device) -> None:
     """Steps that the first two lost while the third came in."""
     begin = first(third.times(), "LinkUp")
     end = first(third.times(), "Log", 3)
-    logs = [t[1] for t in host.times() if t[0] == "Log"]
-    usual = median([b - a for a, b in pairwise(logs) if b < begin][-8:])
-    during = sum(begin < t <= end for t in logs)
-    lost = (end - begin) / usual - during
+    usual = usual_step_ms(host, begin)
     print(f"third device came in     {(end - begin) / 1000:.1f} s after its link")
-    print(f"steps of the others      {during} meanwhile, {lost:.1f} lost (usual {usual:.0f} ms)")
+    print(f"steps of the others      {steps_lost(host, begin, end, usual)}")
     told = {t[2]: t[1] for t in host.times() if t[0] == "Log"}
     records = [r for r in host.steps(2) + host.steps(3) if r["step"] in told]
     before = [r for r in records if told[r["step"]] <= begin][-8:]
@@ -223,7 +253,6 @@ def main(preset: str, steps: int) -> None:
             open_page(browsers[1], site) as two,
             open_page(browsers[2], site) as three,
         ):
-            connect_bare(one.page, two.page)
             host, guest = Device(one, "host", "one", preset), Device(two, "member", "two", preset)
             until(lambda: min(len(d.steps(2)) for d in (host, guest)) >= steps, host, guest)
             report_start(host, guest)
@@ -232,10 +261,13 @@ def main(preset: str, steps: int) -> None:
             until(lambda: len(host.steps(2)) >= at + steps, host, guest)
             report_thread()
             parameters = one.run("session.state()['parameters']")
+            report_bytes(host, two.page, three.page, STATE_BYTES * parameters, steps)
             third = Device(three, "member", "three", preset)
             until(lambda: len(third.steps(3)) >= 2, host, guest, third)
             report_third(host, third)
-            three.run("session.stop(); await run; None")
+            for page in (three, two, one):
+                page.run("session.stop(); await run; None")
+            connect_bare(one.page, two.page)
             report_exchange(one.page, two.page, host, parameters)
         for browser in browsers:
             browser.close()

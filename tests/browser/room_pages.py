@@ -13,6 +13,9 @@ from playwright.sync_api import Browser
 from tests.browser.pyodide_page import PyodidePage
 
 CODE = "ABCDEFGHJKMNPQRS"
+PAUSE_S = 0.2
+"""Before a page's share of a step: pages that train while others wait leave them the processor."""
+
 SMALL = {"width": 16, "layers": 1, "heads": 2, "hidden": 32, "context": 8, "batch": 1}
 """The smallest model that still has the tokenizer's vocabulary."""
 
@@ -23,6 +26,7 @@ from daisychain.cluster.times import Times
 from daisychain.data import open_source
 from daisychain.platform.exchange_worker import open_exchange
 from daisychain.players.choice import open_player
+from daisychain.room.replica import Replica
 from daisychain.room.session import RoomSession
 from daisychain.settings import resolve
 
@@ -31,6 +35,14 @@ async def source(settings, micro_batches, wait_for, shared=None):
         settings.data, seed=settings.seed, context=settings.context, micro_batches=micro_batches
     )
 
+if "write_slice" not in globals():  # a page may take part in several rooms
+    write_slice = Replica._write_slice
+
+async def write_in_peace(replica, number):
+    await asyncio.sleep(pause)
+    await write_slice(replica, number)
+
+Replica._write_slice = write_in_peace
 Node.__init__.__defaults__ = (Times(**times), 0)
 settings = resolve(
     {"preset": "nano", "seed": 1, "player": "wasm", "eval_every": 0, "steps": 100_000, **shape}
@@ -59,7 +71,8 @@ class RoomPage:
         times: dict[str, int] | None = None,
     ) -> None:
         """Opens or joins a room in this page; ``times`` change those of the step protocol."""
-        self.run(START, role=role, name=name, code=code, shape=shape or {}, times=times or {})
+        parameters = {"shape": shape or {}, "times": times or {}, "pause": PAUSE_S}
+        self.run(START, role=role, name=name, code=code, **parameters)
 
     def run(self, source: str, **parameters: object) -> Any:
         """Run Python in the page, see ``PyodidePage.run``; ``session`` is the room's."""

@@ -193,7 +193,7 @@ def test_download(booted: PyodidePage) -> None:
 
 def test_state_log_and_failure_reach_the_page(booted: PyodidePage) -> None:
     booted.page.add_script_tag(url="js/boot.js", type="module")
-    booted.page.wait_for_function("window.daisychain")
+    booted.page.wait_for_function("daisychain.state().error")  # a bare page has no boot.json
     booted.run("platform.publish_state(state)", state=json.dumps({"phase": "train", "step": 3}))
     booted.run("platform.put_record(0, '{\"step\": 1}')")
     booted.run("platform.put_record(1, '{\"step\": 2}')")

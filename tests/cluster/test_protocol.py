@@ -303,6 +303,22 @@ def test_two_founders_of_one_room_become_one_roster_under_the_lowest_id() -> Non
     assert not world.devices["b"].node.core.leads
 
 
+def test_who_was_let_in_by_a_leader_that_yields_goes_with_it() -> None:
+    """All stand at the start.  The other leader never heard of the newcomer, and the one that let
+    it in goes on to feed it: it follows every step and might do so for ever."""
+    world = World(7)
+    world.add("b", founder=True)
+    newcomer = world.add("c")
+    assert world.run_until(lambda: newcomer.node.core.committed is not None, 5_000)
+    assert newcomer.mode is Mode.JOINING
+    leader = world.add("a", founder=True)
+    assert world.run_until(lambda: "b" in leader.node.core.lead.joiners, 5_000)  # type: ignore[union-attr]
+    for device in world.devices.values():
+        device.give(events.Run())
+    assert world.run_until(lambda: world.steps > 0 and len(roster(world)) == 3, 5_000)
+    assert leader.node.core.leads
+
+
 def test_a_founder_makes_its_first_step_with_those_that_are_coming_in() -> None:
     world = World(7)
     founder = world.add("a", founder=True)

@@ -104,6 +104,7 @@ class Device:
         self.fetch: effects.FetchState | None = None
         self.loaded = (0, 0, 0)
         self.catch_ups: dict[int, int] = {}
+        self.awaited = ("", 0)  # whose steps after which one: what was not announced is dropped
         self.micro_ms = 400
         self.corrupt: Callable[[Flow, int], int] | None = None
         self.lie: Callable[[str], str] | None = None
@@ -299,17 +300,27 @@ class Device:
 
     def do_FetchState(self, effect: effects.FetchState) -> None:
         self.fetch = effect
-        self.catch_ups.clear()
+        self._expect(effect)
         if effect.step == 0:
             self._load(0, mix(self.world.seed), 0)
+
+    def do_AwaitSteps(self, effect: effects.AwaitSteps) -> None:
+        assert effect.step == self.step
+        self.fetch = None
+        self._expect(effect)
+
+    def _expect(self, effect: effects.FetchState | effects.AwaitSteps) -> None:
+        self.awaited = (effect.source, effect.step)
+        self.catch_ups.clear()
 
     def bulk_came(self, source: str, what: tuple[Any, ...]) -> None:
         if not self.live:
             return
         kind, step, *rest = what
         if kind == "catch-up":
-            self.catch_ups[step] = rest[0]
-            self.give(events.CatchUpReceived(step))
+            if source == self.awaited[0] and step > self.awaited[1]:
+                self.catch_ups[step] = rest[0]
+                self.give(events.CatchUpReceived(step))
         elif self.fetch is not None and (self.fetch.source, self.fetch.step) == (source, step):
             self._load(step, *rest)
 

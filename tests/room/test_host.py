@@ -109,6 +109,39 @@ def test_a_late_joiner_gets_the_state_and_the_bits(mode: Exchange) -> None:
     run_room(play, exchange=mode)
 
 
+def test_who_was_away_for_a_part_of_a_step_is_sent_it_and_fetches_nothing() -> None:
+    async def play(world: Wire) -> None:
+        leader, _, device = await start(world, "aaaa", "bbbb", "cccc")
+        fetched: list[effects.Effect] = []
+
+        async def fetch(effect: effects.FetchState) -> None:
+            fetched.append(effect)
+
+        async def begins(roster: int) -> None:
+            """Until a step of so many is being computed from the step at which the device stands."""
+            while not (
+                leader.node.core.attempt is not None
+                and leader.node.core.attempt.guard is None
+                and len(leader.node.core.attempt.roster) == roster
+                and leader.node.core.committed == device.node.core.committed
+            ):
+                await asyncio.sleep(0)
+
+        await world.until(lambda: len(device.steps()) >= 2)
+        device.host._fetch_state = fetch  # type: ignore[method-assign]
+        await begins(3)
+        device.host.give(events.Away("hidden"))
+        await begins(2)
+        step = leader.node.core.committed.step + 1  # type: ignore[union-attr]
+        device.host.give(events.Back())
+        await world.until(lambda: device.steps()[-1].step > step + 1)
+        assert fetched == []
+        assert step not in {log.step for log in device.steps()}
+        await world.check_against_solo()
+
+    run_room(play)
+
+
 def test_a_device_vanishes_and_the_others_go_on() -> None:
     async def play(world: Wire) -> None:
         devices = await start(world, "aaaa", "bbbb", "cccc")

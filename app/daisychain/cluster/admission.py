@@ -221,8 +221,13 @@ def _send_admit(core: Core, name: str, joiner: Joiner) -> None:
 
 
 def on_synced(core: Core, source: str, message: Synced) -> None:
-    """A joiner holds the weights of a step: as source, note it; as leader, check them."""
+    """A joiner holds the weights of a step: check them.
+
+    One that this device does not wait for, because it leads no more or gave the joiner up, asks
+    again: the feed of its source goes on, so nothing else would tell it.
+    """
     if core.lead is None or source not in core.lead.joiners:
+        core.send(source, Refuse(Reason.JOIN))
         return
     joiner = core.lead.joiners[source]
     wanted = core.hashes.get(message.step)

@@ -29,10 +29,19 @@ from daisychain.cluster.events import (
     WorkDone,
 )
 from daisychain.cluster.exchange import Exchange
+from daisychain.cluster.fields import Reason
 from daisychain.cluster.reduce_plan import Flow, Kind, ReducePlan, make_plan
 from daisychain.cluster.room_messages import CatchUp
 from daisychain.cluster.state import HISTORY, Attempt, Bucket, Committed, Core
-from daisychain.cluster.step_messages import Began, Commit, Computed, Exchanged, Guard, Propose
+from daisychain.cluster.step_messages import (
+    Began,
+    Commit,
+    Computed,
+    Decline,
+    Exchanged,
+    Guard,
+    Propose,
+)
 
 
 def plan_of(core: Core, proposal: Propose) -> ReducePlan:
@@ -376,6 +385,22 @@ def waiting_for(core: Core) -> tuple[str, ...]:
     found.update(member for member in roster if member not in attempt.computed)
     found.discard(core.me)
     return tuple(sorted(found))
+
+
+def decline(core: Core, source: str, proposal: Propose, reason: Reason) -> None:
+    """Tell the leader that this device stays out of its attempt, and why."""
+    at = core.committed
+    core.send(
+        source,
+        Decline(
+            proposal.step,
+            proposal.epoch,
+            reason,
+            at.step if at else 0,
+            core.promised,
+            core.leader,
+        ),
+    )
 
 
 def _attempt_of(core: Core, source: str, message: Began | Computed) -> Attempt | None:

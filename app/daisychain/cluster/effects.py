@@ -228,6 +228,18 @@ class FetchState:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitSteps:
+    """The state of ``step`` is here: await CATCH_UP frames of later steps from ``source``.
+
+    Any fetch that is under way is given up.
+    """
+
+    source: str
+    step: int
+    settings_text: str
+
+
+@dataclass(frozen=True, slots=True)
 class UseState:
     """The state of `StateLoaded` is right: it replaces any other one, with zero residuals.
 
@@ -310,6 +322,7 @@ Effect = (
     | SendCatchUp
     | StopServing
     | FetchState
+    | AwaitSteps
     | UseState
     | ReadLeaves
     | AskApproval

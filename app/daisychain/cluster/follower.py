@@ -8,7 +8,7 @@ from daisychain.cluster.effects import Mode
 from daisychain.cluster.fields import Phase, Reason
 from daisychain.cluster.roster import quorum
 from daisychain.cluster.state import Committed, Core
-from daisychain.cluster.step_messages import Abort, Decline, Propose
+from daisychain.cluster.step_messages import Abort, Propose
 from daisychain.errors import ClusterError
 
 ACTIVE = (Phase.COMPUTE, Phase.GUARD)
@@ -22,14 +22,14 @@ def on_propose(core: Core, source: str, proposal: Propose) -> None:
     if core.mode in (Mode.HALTED, Mode.LEFT):
         return
     if core.mode is Mode.AWAY or proposal.epoch <= core.left_epoch or _is_outside(core, source):
-        decline(core, source, proposal, Reason.FAILED)
+        steps.decline(core, source, proposal, Reason.FAILED)
         return
     core.note_epoch(proposal.epoch)
     if (proposal.step, proposal.epoch) <= core.ended:
         core.dropped["proposal of an ended attempt"] += 1
         return
     if not may_follow(core, source, proposal.epoch, proposal.mandate):
-        decline(core, source, proposal, Reason.PROMISED)
+        steps.decline(core, source, proposal, Reason.PROMISED)
         return
     if source != core.me:
         core.lead = None
@@ -77,10 +77,10 @@ def consider(core: Core) -> None:
         return
     if proposal.step <= at.step:
         core.held = None
-        decline(core, source, proposal, Reason.AHEAD)
+        steps.decline(core, source, proposal, Reason.AHEAD)
     elif proposal.step > at.step + 1 or not _follows(at, proposal):
         core.held = None
-        decline(core, source, proposal, Reason.BEHIND)
+        steps.decline(core, source, proposal, Reason.BEHIND)
         joining.start(core)
     elif at.weights_hash:
         core.held = None
@@ -100,7 +100,7 @@ def _begin(core: Core, source: str, proposal: Propose, at: Committed) -> None:
         if core.me in at.roster:
             halting.drifted(core, source, at.step, proposal.weights_hash)
         else:
-            decline(core, source, proposal, Reason.STATE)
+            steps.decline(core, source, proposal, Reason.STATE)
             joining.wrong_weights(core)
         return
     steps.abort(core)
@@ -111,26 +111,10 @@ def _begin(core: Core, source: str, proposal: Propose, at: Committed) -> None:
         steps.begin(core, source, proposal)
     except ClusterError as error:
         core.notice("plan", str(error))
-        decline(core, source, proposal, Reason.FAILED)
+        steps.decline(core, source, proposal, Reason.FAILED)
         return
     if core.mode is not Mode.JOINING:
         core.become(Mode.MEMBER)
-
-
-def decline(core: Core, source: str, proposal: Propose, reason: Reason) -> None:
-    """Tell the leader that this device stays out of its attempt, and why."""
-    at = core.committed
-    core.send(
-        source,
-        Decline(
-            proposal.step,
-            proposal.epoch,
-            reason,
-            at.step if at else 0,
-            core.promised,
-            core.leader,
-        ),
-    )
 
 
 def on_abort(core: Core, source: str, message: Abort) -> None:

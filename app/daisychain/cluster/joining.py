@@ -7,7 +7,7 @@ has the hash that the leader named.
 from __future__ import annotations
 
 from daisychain.cluster import attempt as steps
-from daisychain.cluster.effects import Apply, FetchState, Mode, UseState
+from daisychain.cluster.effects import Apply, AwaitSteps, FetchState, Mode, UseState
 from daisychain.cluster.events import PlanWanted, StateLoaded
 from daisychain.cluster.fields import Reason
 from daisychain.cluster.room_messages import (
@@ -81,12 +81,26 @@ def tick(core: Core) -> None:
 
 
 def _watch_step(core: Core, joining: Joining) -> None:
-    """This device takes part in its first step: wait for it, unless the leader is lost."""
+    """This device takes part in its first step: wait for it, unless the leader is lost or a step
+    before it does not come."""
     late = core.attempt is not None and core.now >= core.attempt.deadline_ms
-    if core.alive(core.leader) and not late:
+    quiet = core.now - joining.progress_ms
+    if core.held is not None and core.alive(core.leader) and _misses_a_step(core):
+        if quiet >= core.times.transfer_stall_ms:
+            steps.decline(core, *core.held, Reason.BEHIND)
+            start(core)
+    elif core.alive(core.leader) and not late:
         joining.progress_ms = core.now
-    elif core.now - joining.progress_ms >= core.times.join_retry_ms:
+    elif quiet >= core.times.join_retry_ms:
         start(core)
+
+
+def _misses_a_step(core: Core) -> bool:
+    """True if the proposal that is held starts from a step whose gradient is not here."""
+    at = core.committed
+    if core.held is None or at is None or not at.weights_hash:
+        return False
+    return at.step < core.held[1].step - 1
 
 
 def progress_left_ms(core: Core) -> int:
@@ -148,6 +162,7 @@ def on_admit(core: Core, source: str, message: Admit) -> None:
     held = (at.step, at.epoch, at.reduced_hash, at.weights_hash) if at else None
     if held == (message.step, message.epoch, message.reduced_hash, message.weights_hash):
         joining.loaded = True
+        core.do(AwaitSteps(message.source, message.step, message.settings))
         _synced(core, joining)
     elif not message.state_hash:
         joining.source = ""
@@ -286,8 +301,12 @@ def _synced(core: Core, joining: Joining) -> None:
 def refused(core: Core, source: str, message: Refuse) -> bool:
     """The leader does not want this device; True if that is for good.
 
-    One that led, and was away, may find that another leads and has removed it.
+    One that led, and was away, may find that another leads and has removed it.  A leader that does
+    not know it for a joiner (any more) wants to be asked again.
     """
+    if message.reason is Reason.JOIN:
+        _ask_again(core, source)
+        return False
     was_asked = core.joining is not None and source in core.joining.asked
     succeeded = core.me in core.left and source in core.roster
     if source != core.leader and not was_asked and not succeeded:
@@ -295,3 +314,11 @@ def refused(core: Core, source: str, message: Refuse) -> bool:
         return False
     core.notice("refused", f"The room did not let this device in: {message.reason}.", (source,))
     return message.reason in (Reason.KICKED, Reason.GUARD)
+
+
+def _ask_again(core: Core, leader: str) -> None:
+    joining = core.joining
+    if joining is None or joining.leader != leader:
+        core.dropped["refused by a stranger"] += 1
+    elif core.attempt is None and core.held is None:
+        start(core)

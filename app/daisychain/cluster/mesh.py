@@ -434,10 +434,10 @@ class Mesh:
         elif isinstance(event, door.TurnedAway):
             for peer in known:
                 self._neighbours.drop(peer)
-        elif isinstance(event, door.HostChanged):
-            for peer in known:
+        elif isinstance(event, door.HostChanged | door.Admitted):
+            for peer in known:  # also those that knock here, where the host is another one now
                 self._greet(peer)
-        elif isinstance(event, door.Admitted | door.Joined):
+        if isinstance(event, door.Admitted | door.Joined):
             self._tend_links(self._now_ms())
 
     def _drop_later(self, peer: str) -> None:

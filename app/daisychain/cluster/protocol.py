@@ -39,8 +39,9 @@ What a host must keep to
    (the initial weights for step 0); frames come from ``source``, which also has the room's data
    plan: give `PlanWanted`, the source's host gets `ServePlan`.  CATCH_UP flows of following
    steps come on the same link afterwards, for steps up to 2 * `Times.longest_backlog` ahead; give
-   `CatchUpReceived` for each.  On the source, `KeepState` sets a consistent copy aside,
-   `ServeState` sends it, `SendCatchUp` sends the reduced gradient of the step just committed.
+   `CatchUpReceived` for each.  `AwaitSteps` announces the same where the state is here already.
+   On the source, `KeepState` sets a consistent copy aside, `ServeState` sends it, `SendCatchUp`
+   sends the reduced gradient of the step just committed.
    While it trains, a member may ask the leader for footers of the run's data: give `FooterWanted`
    and wait a bounded time for `FooterCame`; answer `ServeFooter` with `FooterRead`.
 9. **Links.**  `LinkUp` when all channels to a peer are open both ways, `LinkDown` when the link is

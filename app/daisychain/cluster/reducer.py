@@ -278,9 +278,12 @@ class Reducer:
             await self._expand([bucket], plan.mode)
 
     async def store_whole(self, data: Any, mode: Exchange) -> None:
-        """The whole reduced gradient of a step, bucket after bucket (a CATCH_UP flow)."""
+        """The whole reduced gradient of a step, bucket after bucket (a CATCH_UP flow).
+
+        Others reduced it, so what this device owed as an owner is void, as it is for them."""
         await self.machine.grow(self._fixed_top)
         self._forget_reduced()
+        self._owner_key = None
         operations: list[Operation] = []
         at = 0
         for address, size in self._whole_parts(mode):

@@ -178,8 +178,8 @@ class Host:
                     self._footers.carry_out(effect)
                 case effects.StopServing():
                     self._guests.stop(effect.joiner)
-                case effects.FetchState():
-                    self._fetch(effect)
+                case effects.FetchState() | effects.AwaitSteps():
+                    self._expect(effect)
                 case effects.UseState():
                     self._used = True
                     self._recovery.use_state()
@@ -189,10 +189,8 @@ class Host:
                     self._on_effect(effect)
 
     def between(self, action: Callable[[Run], Awaitable[Result]]) -> asyncio.Future[Result]:
-        """Queues something to be done with the run, behind what is queued already.
-
-        It fails with DeviceError while there is no run here or its state is lost.
-        """
+        """Queues something to be done with the run, behind what is queued already; it fails with
+        DeviceError while there is no run here or its state is lost."""
         done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
         async def act(_: None) -> None:
@@ -393,16 +391,17 @@ class Host:
             self._last_reduced = step, mode, data
         return data
 
-    def _fetch(self, effect: effects.FetchState) -> None:
-        """Awaits the flows of the state from now on; the run itself is built in its turn."""
-        text = effect.settings_text
+    def _expect(self, effect: effects.FetchState | effects.AwaitSteps) -> None:
+        """Awaits the flows of the state, if it is to be fetched, and of the steps after it."""
+        text, is_fetched = effect.settings_text, isinstance(effect, effects.FetchState)
         with suppress(ClusterError):  # a text that is none is told of in its turn
             awaited = self._plan.open(None if self.run else self._maker.plan(text))
             size = whole_bytes(self._maker.layout(text), self._maker.exchange(text))
-            sizes = self._maker.state_sizes(text)
+            sizes = self._maker.state_sizes(text) if is_fetched else ()
             awaited += self._state.open(effect, effect.step, sizes, size)
             self.links.bulk.expect(effect.source, awaited)
-        self._later(self._fetch_state, effect)
+        if is_fetched:
+            self._later(self._fetch_state, effect)
 
     async def _fetch_state(self, effect: effects.FetchState) -> None:
         """Builds the run if there is none, loads the state, and goes back if it is not wanted."""
