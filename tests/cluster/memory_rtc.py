@@ -11,9 +11,10 @@ import asyncio
 import itertools
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from daisychain.cluster.identity import member_id
 from daisychain.platform.rtc import (
     BulkComplete,
     BulkPlane,
@@ -28,10 +29,16 @@ class MemoryNetwork:
     """All connections of a test; ``blocked`` pairs of fingerprints find no way to each other."""
 
     def __init__(self) -> None:
-        self.numbers = itertools.count(1)
+        self.numbers: Iterator[int] = itertools.count(1)
         self.blocked: set[frozenset[bytes]] = set()
         self.connections: dict[str, MemoryConnection] = {}
         self.rtt_ms = 1.0
+
+    def next_id_below(self, other: str) -> None:
+        """The id of the device that is made next comes before that of ``other``."""
+        ids = ((n, member_id(n.to_bytes(32, "big"))) for n in self.numbers)
+        number = next(n for n, id in ids if id < other)
+        self.numbers = itertools.chain([number], self.numbers)
 
     def block(self, one: MemoryRtc, two: MemoryRtc) -> None:
         """Cut the way between two devices; open connections become ``disconnected``."""

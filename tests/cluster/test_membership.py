@@ -12,10 +12,8 @@ from toy_device import FAST_TIMES, Device
 
 from daisychain.cluster import effects, events
 from daisychain.cluster.effects import Mode
-from daisychain.cluster.fields import Reason
 from daisychain.cluster.messages import Envelope
 from daisychain.cluster.room_messages import Admit, Beat, Join, Leave
-from daisychain.cluster.step_messages import Decline, Propose
 from daisychain.cluster.times import Times
 
 
@@ -135,74 +133,6 @@ def test_who_steps_aside_in_a_step_is_not_told_that_it_is_lost() -> None:
     assert world.run_until(lambda: roster(world) == ("a", "c"), 10_000)
     assert device.mode is Mode.AWAY
     assert codes(device) == []
-
-
-def test_who_was_away_for_a_part_of_a_step_catches_up_with_it() -> None:
-    """It holds the room's last state, so nothing is fetched; the step under way is made without it,
-    and comes to it afterwards."""
-    world = running(3)
-    device = world.devices["c"]
-    leader = world.devices[device.node.core.leader]
-    world.run(200)
-    assert world.run_until(lambda: begins_with(device, "c") and device.step == world.steps, 2_000)
-    device.give(events.Away("hidden"))
-    assert world.run_until(lambda: begins_with(leader, "a") and not begins_with(leader, "c"), 2_000)
-    step = leader.node.core.attempt.proposal.step  # type: ignore[union-attr]
-    assert device.step == step - 1
-    device.give(events.Back())
-    assert world.run_until(lambda: world.steps >= step + 3, 20_000)
-    assert "c" not in world.decided[step].roster
-    assert world.decided[step + 1].roster == world.decided[step + 2].roster == ("a", "b", "c")
-    check_replicas(world)
-
-
-def begins_with(device: Device, name: str) -> bool:
-    """Whether a step that is not yet reduced is under way on a device, ``name`` taking part."""
-    attempt = device.node.core.attempt
-    return attempt is not None and attempt.guard is None and name in attempt.roster
-
-
-def test_a_step_that_never_comes_to_a_newcomer_is_not_waited_for() -> None:
-    """Its host let the flow fall, or the link broke under it: it comes in anew."""
-    world = running(2)
-    bulk, lost = world.post_bulk, list[int]()
-
-    def lossy(source: str, target: str, what: tuple[object, ...]) -> None:
-        if what[0] == "catch-up" and not lost:
-            lost.append(world.now)
-        else:
-            bulk(source, target, what)
-
-    world.post_bulk = lossy  # type: ignore[method-assign]
-    newcomer = world.add("c")
-    newcomer.micro_ms = 50
-    newcomer.give(events.Run())
-    assert world.run_until(lambda: "c" in roster(world), 60_000)
-    assert lost
-    assert world.now - lost[0] < 2 * FAST_TIMES.transfer_stall_ms
-    check_replicas(world)
-
-
-def test_a_newcomer_that_the_leader_gave_up_asks_again() -> None:
-    """It declined its first step.  Its source feeds it on, so it follows every step, and waits."""
-    world = running(2)
-    post, declined = world.post, list[int]()
-
-    def decline_once(source: str, link: str, envelope: Envelope) -> None:
-        message = envelope.message
-        if isinstance(message, Propose) and envelope.target == "c" and not declined:
-            declined.append(message.step)
-            answer = Decline(message.step, message.epoch, Reason.FAILED, 0, 0, "")
-            post("c", source, Envelope("c", source, 1, answer))
-        else:
-            post(source, link, envelope)
-
-    world.post = decline_once  # type: ignore[method-assign]
-    world.add("c").give(events.Run())
-    assert world.run_until(lambda: "c" in roster(world), 20_000)
-    assert declined
-    assert world.steps <= declined[0] + 4
-    check_replicas(world)
 
 
 def test_few_steps_are_kept_for_a_newcomer_that_fetches_nothing() -> None:

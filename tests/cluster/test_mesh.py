@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from daisychain.cluster.identity import member_id
 from daisychain.cluster.links import LinkSettings
 from daisychain.cluster.lobby import Admitted, Joined, Knocked, Left, TurnedAway
 from daisychain.cluster.mesh import MAX_GUESTS, Mesh
@@ -315,19 +313,13 @@ def test_who_waits_at_a_host_that_joins_another_room_is_sent_on() -> None:
         guest = await room.device()
         await until(lambda: first.mesh.waiting)
         link = guest.mesh._neighbours.by_id[first.id].link
-        numbers = (n for n in itertools.count(1000) if id_of(n) < first.id)
-        room.network.numbers = itertools.count(next(numbers))  # the lower id stays the host
+        room.network.next_id_below(first.id)  # the lower id stays the host
         second = await room.device(join=False)
         await until(lambda: all(len(d.mesh.linked()) == 2 for d in (first, second, guest)))
         assert {d.mesh.host for d in (first, guest)} == {second.id}
         assert guest.mesh._neighbours.by_id[first.id].link is link, "it was shown out and came back"
 
     run(test)
-
-
-def id_of(number: int) -> str:
-    """Of the device whose certificate `MemoryNetwork` gives this number."""
-    return member_id(number.to_bytes(32, "big"))
 
 
 def test_crowd_at_the_door_is_bounded() -> None:

@@ -118,7 +118,7 @@ def test_who_was_away_for_a_part_of_a_step_is_sent_it_and_fetches_nothing() -> N
             fetched.append(effect)
 
         async def begins(roster: int) -> None:
-            """Until a step of so many is being computed from the step at which the device stands."""
+            """Until so many compute a step that begins where the device stands."""
             while not (
                 leader.node.core.attempt is not None
                 and leader.node.core.attempt.guard is None
