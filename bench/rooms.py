@@ -22,7 +22,6 @@ from typing import Any
 from playwright.sync_api import Page, sync_playwright
 
 from bench.links import BARE, SHOW_ADDRESSES
-from daisychain.model.config import STATE_BYTES
 from tests.browser.engines import launch_chromium
 from tests.browser.pyodide_page import PyodidePage, fresh_site, open_page
 
@@ -261,7 +260,8 @@ def main(preset: str, steps: int) -> None:
             until(lambda: len(host.steps(2)) >= at + steps, host, guest)
             report_thread()
             parameters = one.run("session.state()['parameters']")
-            report_bytes(host, two.page, three.page, STATE_BYTES * parameters, steps)
+            state_bytes = one.run("sum(session.host.run.replica.state_sizes())")
+            report_bytes(host, two.page, three.page, state_bytes, steps)
             third = Device(three, "member", "three", preset)
             until(lambda: len(third.steps(3)) >= 2, host, guest, third)
             report_third(host, third)
