@@ -191,18 +191,23 @@ def watch_thread(device: Device) -> Callable[[], None]:
     return report
 
 
+def log_times(host: Device) -> list[float]:
+    """When each step was logged."""
+    return [t[1] for t in host.times() if t[0] == "Log"]
+
+
 def steps_lost(host: Device, begin: float, end: float, usual_ms: float) -> str:
     """What became of the room's steps between two times, partial ones counted."""
-    logs = [t[1] for t in host.times() if t[0] == "Log"]
-    inside = [(min(b, end) - max(a, begin)) / (b - a) for a, b in pairwise(logs)]
+    steps = pairwise(log_times(host))
+    inside = [(min(b, end) - max(a, begin)) / (b - a) for a, b in steps]
     made = sum(part for part in inside if part > 0)
     lost = (end - begin) / usual_ms - made
     return f"{made:.1f} made, {lost:.1f} lost (usual {usual_ms:.0f} ms)"
 
 
 def usual_step_ms(host: Device, before: float) -> float:
-    logs = [t[1] for t in host.times() if t[0] == "Log"]
-    return median([b - a for a, b in pairwise(logs) if b < before][-8:])
+    """Median of the last steps that ended before a time."""
+    return median([b - a for a, b in pairwise(log_times(host)) if b < before][-8:])
 
 
 def report_bytes(host: Device, source: Page, third: Page, size: int, steps: int) -> None:
@@ -214,7 +219,7 @@ def report_bytes(host: Device, source: Page, third: Page, size: int, steps: int)
     source.evaluate("total => { bare.send(total); }", size)
     third.wait_for_function("bare.end > 0", polling=200, timeout=1000 * PATIENCE_S)
     end = float(third.evaluate("bare.end"))
-    until(lambda: host.times()[-1][1] > end + usual and host.times()[-1][0] == "Log", host)
+    until(lambda: log_times(host)[-1] > end, host)
     print(f"as many bare bytes       {size / 1e6:.0f} MB in {(end - begin) / 1000:.1f} s")
     print(f"steps of the others      {steps_lost(host, begin, end, usual)}")
     settled = len(host.steps(2)) + steps

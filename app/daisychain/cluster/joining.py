@@ -22,6 +22,7 @@ from daisychain.cluster.room_messages import (
 )
 from daisychain.cluster.roster import MAX_MEMBERS
 from daisychain.cluster.state import Committed, Core, Joining
+from daisychain.cluster.step_messages import Propose
 from daisychain.cluster.times import MOST_BACKLOG_STEPS
 
 
@@ -85,7 +86,11 @@ def _watch_step(core: Core, joining: Joining) -> None:
     before it does not come."""
     late = core.attempt is not None and core.now >= core.attempt.deadline_ms
     quiet = core.now - joining.progress_ms
-    if core.held is not None and core.alive(core.leader) and _misses_a_step(core):
+    if (
+        core.held is not None
+        and core.alive(core.leader)
+        and _misses_step_before(core, core.held[1])
+    ):
         if quiet >= core.times.transfer_stall_ms:
             steps.decline(core, *core.held, Reason.BEHIND)
             start(core)
@@ -95,12 +100,10 @@ def _watch_step(core: Core, joining: Joining) -> None:
         start(core)
 
 
-def _misses_a_step(core: Core) -> bool:
-    """True if the proposal that is held starts from a step whose gradient is not here."""
+def _misses_step_before(core: Core, proposal: Propose) -> bool:
+    """True if the proposal starts from a step whose gradient is not here."""
     at = core.committed
-    if core.held is None or at is None or not at.weights_hash:
-        return False
-    return at.step < core.held[1].step - 1
+    return at is not None and bool(at.weights_hash) and at.step < proposal.step - 1
 
 
 def progress_left_ms(core: Core) -> int:

@@ -81,10 +81,11 @@ def is_over(node: Node) -> bool:
 def consequence(error: DaisyChainError, effect: object) -> events.Event:
     """A device that cannot compute stays out of this attempt; one that cannot apply quits, as
     one does whose program made a mistake."""
-    is_mistake = isinstance(error, ProgramError)
-    if isinstance(effect, effects.BeginAttempt) and not is_mistake:
+    if isinstance(error, ProgramError):
+        return events.Quit(str(error))
+    if isinstance(effect, effects.BeginAttempt):
         key = effect.proposal.step, effect.proposal.epoch
         return events.ComputeFailed(*key, str(error))
-    if isinstance(effect, effects.FetchState) and not is_mistake:
+    if isinstance(effect, effects.FetchState):
         return events.StateFailed(effect.step)
     return events.Quit(str(error))
