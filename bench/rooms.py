@@ -1,10 +1,12 @@
 """What does a step in a room cost beside a bare data channel?  Chromium processes on this machine.
 
-Two devices train ``small`` (one sequence of 256 tokens a micro-batch, int8) on WebAssembly; then a
-third one comes in.  Printed: bytes a step, the exchange's time beside the time in which a bare
-RTCDataChannel carries the same bytes (both ways at once, nobody training), the time from the first
-link to the first common step, and what the third device's coming cost the others.  Beside that
-stands what the bytes alone cost them: before, the third page fetched as many bytes as a state has
+Two devices train a preset (int8) on WebAssembly; then a third one comes in.  Printed: bytes a step,
+the exchange's time beside the time in which a bare RTCDataChannel carries the same bytes (both ways
+at once, nobody training), the time from the first link to the first common step, and what the third
+device's coming cost the others: steps by the clock, time with no step under way, and steps by the
+processor time of the others' browsers.  The clock counts what the third browser itself takes of a
+processor that all share, which a device of its own would not; processor time does not.  Beside
+these stands what the bytes alone cost: before, the third page fetched as many bytes as a state has
 from one of the two over a bare channel, while they trained.
 
     .venv/bin/python -m bench.rooms [PRESET] [STEPS]
@@ -19,7 +21,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from bench.links import BARE, SHOW_ADDRESSES
 from tests.browser.engines import launch_chromium
@@ -67,7 +69,7 @@ async def source(settings, micro_batches, wait_for):
     )
 
 settings = resolve(
-    {"preset": preset, "batch": 1, "player": "wasm", "eval_every": 0, "steps": steps}
+    {"preset": preset, "player": "wasm", "eval_every": 0, "steps": steps}
 )
 session = Timed(
     settings, open_player, source, role=role, code=code, name=name,
@@ -104,9 +106,40 @@ class Device:
         return list(self.page.run("times"))
 
 
-def until(done: Callable[[], bool], *devices: Device) -> None:
+class ProcessorTime:
+    """Processor time that some browsers have used, by the clock."""
+
+    def __init__(self, browsers: list[Browser]) -> None:
+        self._sessions = [browser.new_browser_cdp_session() for browser in browsers]
+        self._samples: list[tuple[float, float]] = []
+        self.sample()
+
+    @property
+    def begin_ms(self) -> float:
+        """When the first sample was taken."""
+        return self._samples[0][0]
+
+    def sample(self) -> None:
+        told = [session.send("SystemInfo.getProcessInfo") for session in self._sessions]
+        used = sum(process["cpuTime"] for one in told for process in one["processInfo"])
+        self._samples.append((1000 * time.time(), used))
+
+    def used_s(self, begin: float, end: float) -> float:
+        """Seconds between two times in ms, by straight lines between samples."""
+        used = 0.0
+        for (a, before), (b, after) in pairwise(self._samples):
+            inside = min(b, end) - max(a, begin)
+            used += (after - before) * max(0.0, inside) / (b - a)
+        return used
+
+
+def until(
+    done: Callable[[], bool], *devices: Device, watching: ProcessorTime | None = None
+) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not done():
+        if watching is not None:
+            watching.sample()
         if time.monotonic() > deadline:
             told = [device.page.run("[session.state(), times[-40:]]") for device in devices]
             raise SystemExit(f"the room did not get there in time: {told}")
@@ -196,11 +229,15 @@ def log_times(host: Device) -> list[float]:
     return [t[1] for t in host.times() if t[0] == "Log"]
 
 
+def steps_made(host: Device, begin: float, end: float) -> float:
+    """The room's steps between two times, partial ones counted."""
+    inside = [(min(b, end) - max(a, begin)) / (b - a) for a, b in pairwise(log_times(host))]
+    return sum(part for part in inside if part > 0)
+
+
 def steps_lost(host: Device, begin: float, end: float, usual_ms: float) -> str:
-    """What became of the room's steps between two times, partial ones counted."""
-    steps = pairwise(log_times(host))
-    inside = [(min(b, end) - max(a, begin)) / (b - a) for a, b in steps]
-    made = sum(part for part in inside if part > 0)
+    """What became of the room's steps between two times."""
+    made = steps_made(host, begin, end)
     lost = (end - begin) / usual_ms - made
     return f"{made:.1f} made, {lost:.1f} lost (usual {usual_ms:.0f} ms)"
 
@@ -226,10 +263,10 @@ def report_bytes(host: Device, source: Page, third: Page, size: int, steps: int)
     until(lambda: len(host.steps(2)) >= settled, host)
 
 
-def report_third(host: Device, third: Device) -> None:
-    """Steps that the first two lost while the third came in."""
+def report_third(host: Device, third: Device, others: ProcessorTime) -> None:
+    """What the first two lost while the third came in: until their first common step began."""
     begin = first(third.times(), "LinkUp")
-    end = first(third.times(), "Log", 3)
+    end = first(third.times(), "Log", 3) - third.steps(3)[0]["ms"]
     usual = usual_step_ms(host, begin)
     print(f"third device came in     {(end - begin) / 1000:.1f} s after its link")
     print(f"steps of the others      {steps_lost(host, begin, end, usual)}")
@@ -244,8 +281,16 @@ def report_third(host: Device, third: Device) -> None:
         )
         step = median([r["ms"] for r in chosen])
         print(f"a step {when:<17} {step:.0f} ms, computing {compute:.0f}, exchange {exchange:.0f}")
-    still = end - begin - sum(r["ms"] for r in meanwhile)
-    print(f"no step under way        {still:.0f} ms of it, {still / usual:.1f} steps")
+    spans = [(told[r["step"]] - r["ms"], told[r["step"]]) for r in records]
+    under_way = sum(max(0, min(b, end) - max(a, begin)) for a, b in spans)
+    print(f"no step under way        {(end - begin - under_way) / usual:.1f} steps of it")
+    since, until_ms = others.begin_ms, told[before[-1]["step"]]
+    usual_s = others.used_s(since, until_ms) / steps_made(host, since, until_ms)
+    extra_s = others.used_s(begin, end) - usual_s * steps_made(host, begin, end)
+    print(
+        f"processors of the others {usual_s:.1f} s a step before; the third device cost "
+        f"{extra_s:.1f} s, {extra_s / usual_s:.1f} steps"
+    )
 
 
 def main(preset: str, steps: int) -> None:
@@ -267,9 +312,12 @@ def main(preset: str, steps: int) -> None:
             parameters = one.run("session.state()['parameters']")
             state_bytes = one.run("sum(session.host.run.replica.state_sizes())")
             report_bytes(host, two.page, three.page, state_bytes, steps)
+            others = ProcessorTime(browsers[:2])
+            settled = len(host.steps(2)) + steps
+            until(lambda: len(host.steps(2)) >= settled, host, watching=others)
             third = Device(three, "member", "three", preset)
-            until(lambda: len(third.steps(3)) >= 2, host, guest, third)
-            report_third(host, third)
+            until(lambda: len(third.steps(3)) >= 2, host, guest, third, watching=others)
+            report_third(host, third, others)
             for page in (three, two, one):
                 page.run("session.stop(); await run; None")
             connect_bare(one.page, two.page)
