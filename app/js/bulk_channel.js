@@ -81,6 +81,12 @@ const flowKey = (view) =>
 /** Whether a frame or header is one of exponents, `Kind.EXPONENTS_UP` or `_DOWN`. @param {Uint8Array} head */
 const isUrgent = (head) => head[3] === 1 || head[3] === 2;
 
+/**
+ * Whether a flow belongs to no attempt but to one who comes in: `Kind.STATE`, `CATCH_UP` or `PLAN`.
+ * @param {Uint8Array} head
+ */
+const isServed = (head) => head[3] >= 5;
+
 /** @param {number} total */
 const frameCount = (total) => Math.max(1, Math.ceil(total / PAYLOAD_BYTES));
 
@@ -100,6 +106,19 @@ class Waiting {
 
   get isEmpty() {
     return this.sending.length === 0 && this.forwarding.length === 0;
+  }
+
+  /**
+   * Give up flows and frames, whose senders take them for sent.
+   * @param {(head: Uint8Array) => boolean} isMeant
+   * @returns {number} bytes of the frames that will not be passed on
+   */
+  drop(isMeant) {
+    for (const { header, resolve } of this.sending) if (isMeant(header)) resolve();
+    this.sending = this.sending.filter(({ header }) => !isMeant(header));
+    const dropped = this.forwarding.filter(isMeant);
+    this.forwarding = this.forwarding.filter((frame) => !isMeant(frame));
+    return dropped.reduce((bytes, frame) => bytes + frame.length, 0);
   }
 }
 
@@ -146,6 +165,11 @@ class Neighbour {
     return best;
   }
 
+  /** @param {(head: Uint8Array) => boolean} isMeant what is not to be sent any more */
+  drop(isMeant) {
+    this.forwardingBytes -= this.urgent.drop(isMeant) + this.bulk.drop(isMeant);
+  }
+
   /** @param {number} bytes that just came, for the measured speed */
   heard(bytes) {
     const now = performance.now();
@@ -173,6 +197,7 @@ export class BulkPlane {
   /** @type {Neighbour[]} */
   #ready = [];
   #dropped = { malformed: 0, unexpected: 0, duplicate: 0, overflow: 0 };
+  #fetchedFrames = 0;
 
   /** @param {(peer: string, header: Uint8Array, data: Uint8Array) => void} complete */
   constructor(complete) {
@@ -278,6 +303,35 @@ export class BulkPlane {
         this.#awaited.delete(key);
       }
     }
+  }
+
+  /**
+   * Send nothing more of an attempt, to anybody: it was given up everywhere.
+   * @param {number} step
+   * @param {number} epoch
+   */
+  abandon(step, epoch) {
+    for (const neighbour of this.#neighbours.values()) {
+      neighbour.drop((head) => {
+        const view = viewOf(head);
+        return view.getUint32(STEP, true) === step && view.getUint32(EPOCH, true) === epoch;
+      });
+    }
+  }
+
+  /** Send nothing more of what is served to a neighbour that comes in. @param {string} peer */
+  stopServing(peer) {
+    this.#neighbours.get(peer)?.drop(isServed);
+  }
+
+  /** Await nothing more of what this device fetched as it came in; what has come of it is freed. */
+  stopFetching() {
+    for (const [key, { header }] of this.#awaited) if (isServed(header)) this.#awaited.delete(key);
+  }
+
+  /** How many frames of what this device fetches have come so far. */
+  fetchedFrames() {
+    return this.#fetchedFrames;
   }
 
   /** Flows that are still awaited: `{peer, header, left}`, `left` frames of it have not come. */
@@ -415,6 +469,7 @@ export class BulkPlane {
       return;
     }
     flow.come[sequence] = 1;
+    if (isServed(flow.header)) this.#fetchedFrames++;
     flow.data.set(payload, sequence * PAYLOAD_BYTES);
     if (--flow.left > 0) return;
     this.#awaited.delete(key);

@@ -6,6 +6,7 @@
  * node bulk_channel.mjs fuzz COUNT SEED      random and mutated frames
  * node bulk_channel.mjs move                 flows between two planes through bad channels
  * node bulk_channel.mjs turns SIZE          how much of a flow is sent without a pause
+ * node bulk_channel.mjs given-up             what is sent, passed on and kept of what is given up
  * node bulk_channel.mjs urgent               what is sent first, with and without an urgent channel
  */
 import { readFileSync } from "node:fs";
@@ -290,6 +291,57 @@ async function urgent() {
   return found;
 }
 
+/** Flows and frames that wait behind others when they are given up; and awaited ones, partly here. */
+async function givenUp() {
+  const plane = new BulkPlane(() => {});
+  const [link, from] = [new MemoryChannel(), new MemoryChannel()];
+  plane.addChannel("peer", link);
+  plane.addChannel("other", from);
+  plane.route(5, 1, 0, ["me", "peer"]);
+  const large = payload(2_000_000);
+  const sendings = [
+    plane.send("peer", header(large.length, { kind: 3, step: 4 }), large),
+    plane.send("peer", header(large.length, { kind: 3, step: 5 }), large),
+    plane.send("peer", header(9, { kind: 1, step: 5, bucket: 1 }), payload(9)),
+    plane.send("peer", header(large.length, { kind: 5, step: 4 }), large),
+    plane.send("peer", header(70, { kind: 7 }), payload(70)),
+  ];
+  while (link.bufferedAmount < 1 << 20) await turn(); // as full as it may be
+  const far = new MemoryChannel(); // a third member's, for whom we pass a gradient on
+  const third = new BulkPlane(() => {});
+  third.addChannel("me", far);
+  third.send("me", header(300, { kind: 4, step: 5, target: 1 }), payload(300));
+  far.deliver(from);
+  plane.abandon(5, 1);
+  plane.stopServing("peer");
+  sendings.push(plane.send("peer", header(8, { kind: 3, step: 5, epoch: 2 }), payload(8)));
+  const sent = [];
+  for (let idle = 0; idle < 3; await turn()) {
+    idle = link.queue.length ? 0 : idle + 1;
+    while (link.queue.length) {
+      const view = new DataView(link.queue[0].buffer);
+      const name = `${link.queue[0][3]} of ${view.getUint32(4, true)}.${view.getUint32(8, true)}`;
+      if (sent.at(-1) !== name) sent.push(name);
+      link.deliver({ onmessage() {} });
+    }
+  }
+  await Promise.all(sendings);
+  const source = new MemoryChannel(); // it sends us the first frame of each buffer of a state
+  const feeder = new BulkPlane(() => {});
+  feeder.addChannel("me", source);
+  const heads = [5, 6, 7, 3].map((kind) => header(large.length, { kind, step: 9 }));
+  plane.expect("peer", Buffer.concat(heads));
+  for (const head of heads) {
+    feeder.send("me", head, large);
+    while (!source.queue.length) await turn();
+    source.deliver(link);
+    while (source.queue.length) source.deliver({ onmessage() {} });
+  }
+  const fetched = plane.fetchedFrames();
+  plane.stopFetching();
+  return { sent, fetched, awaited: plane.missing().map(({ header: head }) => head[3]) };
+}
+
 const [task, first, second] = process.argv.slice(2);
 const tasks = {
   frames: () => frames(first),
@@ -298,6 +350,7 @@ const tasks = {
   fuzz: () => fuzz(Number(first), Number(second)),
   turns: () => turns(Number(first)),
   move,
+  "given-up": givenUp,
   urgent,
 };
 process.stdout.write(JSON.stringify(await tasks[task]()), () => process.exit(0));

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from daisychain.cluster.identity import member_id
+from daisychain.cluster.reduce_plan import SERVED
 from daisychain.platform.rtc import (
     BulkComplete,
     BulkPlane,
@@ -88,6 +89,18 @@ class MemoryBulkPlane:
     def forget(self, step: int, epoch: int) -> None:
         attempt = struct.pack("<2I", step, epoch)
         self.awaited = {h: peer for h, peer in self.awaited.items() if h[4:12] != attempt}
+
+    def abandon(self, step: int, epoch: int) -> None:
+        """Nothing waits here to be sent."""
+
+    def stop_serving(self, peer: str) -> None:
+        """Nothing waits here to be sent."""
+
+    def stop_fetching(self) -> None:
+        self.awaited = {h: peer for h, peer in self.awaited.items() if h[3] not in SERVED}
+
+    def fetched_frames(self) -> int:
+        return 0
 
     def missing(self) -> list[tuple[str, bytes, int]]:
         return [(peer, header, 1) for header, peer in self.awaited.items()]

@@ -18,7 +18,7 @@ from daisychain.cluster import effects, events, wire
 from daisychain.cluster.exchange import Exchange
 from daisychain.cluster.layout import model_layout
 from daisychain.cluster.protocol import Node
-from daisychain.cluster.reduce_plan import Layout
+from daisychain.cluster.reduce_plan import SERVED, Layout
 from daisychain.cluster.reducer import Reducer
 from daisychain.cluster.times import Times
 from daisychain.data import HeldoutBatch
@@ -128,6 +128,7 @@ class Plane:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.awaited: dict[bytes, str] = {}
+        self.frames = 0
         self.hops: dict[tuple[int, int], tuple[int, Sequence[str]]] = {}
 
     def expect(self, peer: str, headers: Sequence[bytes]) -> None:
@@ -148,7 +149,32 @@ class Plane:
             != (step, epoch)
         }
 
+    def abandon(self, step: int, epoch: int) -> None:
+        for (origin, _), link in self.device.world.slow.items():
+            if origin == self.device.me:
+                link.drop(lambda frame: (frame.step, frame.epoch) == (step, epoch))
+
+    def stop_serving(self, peer: str) -> None:
+        if link := self.device.world.slow.get((self.device.me, peer)):
+            link.drop(lambda frame: frame.kind in SERVED)
+
+    def stop_fetching(self) -> None:
+        self.awaited = {
+            name: peer
+            for name, peer in self.awaited.items()
+            if wire.decode_flow_header(name + bytes(8)).kind not in SERVED
+        }
+
+    def fetched_frames(self) -> int:
+        return self.frames
+
+    def frame_came(self, header: bytes) -> None:
+        """A part of a flow is here."""
+        if header[:24] in self.awaited:
+            self.frames += wire.decode_flow_header(header).kind in SERVED
+
     def came(self, peer: str, header: bytes, data: bytes) -> None:
+        self.frame_came(header)
         frame = wire.decode_flow_header(header)
         route = self.hops.get((frame.step, frame.epoch))
         if route and route[0] != frame.target:
@@ -167,7 +193,7 @@ class Device:
         self.world, self.me = world, me
         self.seen: list[effects.Effect] = []
         self.bulk = Plane(self)
-        self.node = Node(me, me, "test", world.settings, FAST)
+        self.node = Node(me, me, "test", world.settings, world.times)
         self.live = True
 
     async def open(self, founder: bool) -> None:
@@ -211,13 +237,55 @@ class Device:
         self.host.close()
 
 
-class Wire:
-    """All devices, and the links between them."""
+class SlowLink:
+    """One way from a device to another: so many bytes a second, in order, a piece at a time."""
 
-    def __init__(self, settings: events.Settings) -> None:
-        self.settings = settings
+    PAUSE_S = 0.05
+
+    def __init__(self, world: Wire, origin: str, peer: str, bytes_per_s: float) -> None:
+        self.world, self.origin, self.peer = world, origin, peer
+        self.piece_bytes = bytes_per_s * self.PAUSE_S
+        self.queue: list[tuple[bytes, bytes]] = []
+        self.moved_bytes = 0.0
+
+    def post(self, header: bytes, data: bytes) -> None:
+        self.queue.append((header, data))
+        if len(self.queue) == 1:
+            asyncio.get_running_loop().call_later(self.PAUSE_S, self._move)
+
+    def _move(self) -> None:
+        if not self.queue:
+            return
+        header, data = self.queue[0]
+        self.moved_bytes += self.piece_bytes
+        device = self.world.reach(self.origin, self.peer)
+        if device and self.piece_bytes:
+            device.bulk.frame_came(header)
+        if self.moved_bytes >= len(data):
+            self.queue.pop(0)
+            self.moved_bytes = 0.0
+            self.world.post_at_once(self.origin, self.peer, header, data)
+        if self.queue:
+            asyncio.get_running_loop().call_later(self.PAUSE_S, self._move)
+
+    def drop(self, is_meant: Callable[[wire.Frame], bool]) -> None:
+        """Drops what waits, but for the first flow, which is under way."""
+        waiting = [f for f in self.queue[1:] if not is_meant(wire.decode_flow_header(f[0]))]
+        self.queue[1:] = waiting
+
+    def waiting(self) -> list[wire.Frame]:
+        """What waits behind the first flow."""
+        return [wire.decode_flow_header(header) for header, _ in self.queue[1:]]
+
+
+class Wire:
+    """All devices, and the links between them; ``slow`` ones are named by both ends."""
+
+    def __init__(self, settings: events.Settings, times: Times = FAST) -> None:
+        self.settings, self.times = settings, times
         self.devices: dict[str, Device] = {}
         self.cuts: set[frozenset[str]] = set()
+        self.slow: dict[tuple[str, str], SlowLink] = {}
         self.tamper: Callable[[str, str, bytes, bytes], bytes] = lambda a, b, header, data: data
 
     async def add(self, me: str) -> Device:
@@ -233,21 +301,32 @@ class Wire:
                 other.host.give(events.LinkUp(me))
         return device
 
-    def _reach(self, origin: str, peer: str) -> Device | None:
+    def reach(self, origin: str, peer: str) -> Device | None:
         device = self.devices.get(peer)
         cut = frozenset((origin, peer)) in self.cuts
         return device if device and device.live and not cut else None
 
     def post(self, origin: str, peer: str, text: str) -> None:
-        if device := self._reach(origin, peer):
+        if device := self.reach(origin, peer):
             asyncio.get_running_loop().call_soon(self._control, device, origin, text)
 
     def _control(self, device: Device, origin: str, text: str) -> None:
         if device.live:
             device.host.control(origin, text)
 
+    def slow_down(self, origin: str, peer: str, bytes_per_s: float) -> SlowLink:
+        """From now on bulk data take their time on this way."""
+        link = self.slow[origin, peer] = SlowLink(self, origin, peer, bytes_per_s)
+        return link
+
     def post_bulk(self, origin: str, peer: str, header: bytes, data: bytes) -> None:
-        if device := self._reach(origin, peer):
+        if link := self.slow.get((origin, peer)):
+            link.post(header, data)
+        else:
+            self.post_at_once(origin, peer, header, data)
+
+    def post_at_once(self, origin: str, peer: str, header: bytes, data: bytes) -> None:
+        if device := self.reach(origin, peer):
             data = self.tamper(origin, peer, header, data)
             asyncio.get_running_loop().call_soon(self._bulk, device, origin, header, data)
 

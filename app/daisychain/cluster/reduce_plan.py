@@ -52,6 +52,10 @@ class Kind(IntEnum):
     """The room's data plan for a joiner, see ``data.sharing``."""
 
 
+SERVED = (Kind.STATE, Kind.CATCH_UP, Kind.PLAN)
+"""What belongs to no attempt but to one who comes in."""
+
+
 @dataclass(frozen=True)
 class Rows:
     """A tensor as the exchange sees it: ``rows`` rows of ``columns`` elements."""

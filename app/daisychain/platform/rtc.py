@@ -116,7 +116,19 @@ class BulkPlane(Protocol):
         """Forward frames of an attempt by their target's index."""
 
     def forget(self, step: int, epoch: int) -> None:
-        """End an attempt."""
+        """End an attempt: its flows are awaited and forwarded no more."""
+
+    def abandon(self, step: int, epoch: int) -> None:
+        """Send nothing more of an attempt that was given up; senders take it for sent."""
+
+    def stop_serving(self, peer: str) -> None:
+        """Send nothing more of state, later steps and plan to one who comes in."""
+
+    def stop_fetching(self) -> None:
+        """Await no state, later steps and plan any more; what has come of them is freed."""
+
+    def fetched_frames(self) -> int:
+        """Frames of state, later steps and plan that have come so far."""
 
     def missing(self) -> list[tuple[str, bytes, int]]:
         """Awaited flows: expected sender, header, frames that have not come."""
@@ -383,6 +395,22 @@ class BrowserBulkPlane:
     def forget(self, step: int, epoch: int) -> None:
         """End an attempt."""
         self._plane.forget(step, epoch)
+
+    def abandon(self, step: int, epoch: int) -> None:
+        """Send nothing more of an attempt."""
+        self._plane.abandon(step, epoch)
+
+    def stop_serving(self, peer: str) -> None:
+        """Send nothing more of what is served."""
+        self._plane.stopServing(peer)
+
+    def stop_fetching(self) -> None:
+        """Await nothing more of what is fetched."""
+        self._plane.stopFetching()
+
+    def fetched_frames(self) -> int:
+        """Frames of what is fetched."""
+        return int(self._plane.fetchedFrames())
 
     def missing(self) -> list[tuple[str, bytes, int]]:
         """Awaited flows."""

@@ -33,7 +33,11 @@ class Guests:
         self._planned: set[str] = set()
 
     def keep(self, effect: effects.KeepState) -> None:
-        """Opens a joiner's books at once; its state is copied in its turn."""
+        """Opens a joiner's books at once; its state is copied in its turn.
+
+        What was on its way to this joiner is sent no more, the data plan too.
+        """
+        self._planned.discard(effect.joiner)
         self._guests[effect.joiner] = Guest(effect.step, [])
 
     def copy(self, effect: effects.KeepState, contents: list[Any]) -> None:

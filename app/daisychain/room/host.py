@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import aclosing, suppress
+from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from daisychain.cluster import effects, events, wire
+from daisychain.cluster.effects import Mode
 from daisychain.cluster.exchange import Exchange
 from daisychain.cluster.fields import Malformed
 from daisychain.cluster.protocol import Node
 from daisychain.cluster.reassembly import awaited_flows
-from daisychain.cluster.reduce_plan import Flow, Kind, framed_bytes
+from daisychain.cluster.reduce_plan import SERVED, Flow, Kind, framed_bytes
 from daisychain.cluster.reducer import Reducer
 from daisychain.errors import ClusterError, DaisyChainError, DeviceError, DeviceLost
 from daisychain.platform import monotonic_ms
-from daisychain.room.books import Attempt, squares_hash, whole_bytes
-from daisychain.room.data_plan import PlanInbox
+from daisychain.room.arrival import Arrival
+from daisychain.room.books import Attempt, squares_hash
 from daisychain.room.exchange_work import ExchangeWork
 from daisychain.room.footers import Footers
 from daisychain.room.guests import Guests
@@ -31,7 +33,6 @@ from daisychain.room.recovery import Recovery, consequence, is_over
 from daisychain.room.replay import ReplayStep
 from daisychain.room.replica import Replica, as_bytes, hash_state
 from daisychain.room.run import Run, RunMaker
-from daisychain.room.state_inbox import StateInbox
 from daisychain.room.transfers import Transfers
 from daisychain.workshop import Result
 
@@ -47,6 +48,15 @@ class Links(Protocol):
     def send_control(self, peer: str, text: str) -> bool: ...
 
     async def send_bulk(self, peer: str, header: bytes, data: Any) -> None: ...
+
+
+@dataclass
+class Copy:
+    """The state as it is after a step, and its hash once that is wanted."""
+
+    step: int
+    contents: list[Any]
+    digest: str = ""
 
 
 class Host:
@@ -67,20 +77,18 @@ class Host:
         self._attempt: Attempt | None = None
         self._transfers = Transfers(links.send_bulk, node.core.dropped)
         self._guests = Guests(self._transfers.start)
-        self._plan = PlanInbox()
         self._footers = Footers(node, self.give)
-        self._state = StateInbox()
         if run is not None:
             self._footers.use(run.replica.source)
-        self._used = False
         self._last_reduced: tuple[int, Exchange, Any] | None = None
-        self._copied: tuple[int, list[Any]] | None = None
+        self._copied: Copy | None = None
         self._player_lane = Lane(self._failed)
         self._exchange = ExchangeWork(
             lambda: self._active()[1], lambda a: a is self._attempt, self.give, self._failed
         )
         self._exchange_memory = self._exchange.memory
         self._recovery = Recovery(node, maker, self.give, on_effect, self._exchange_memory)
+        self._arrival = Arrival(node, links, maker, self.give, self._recovery, self._use_run)
         self._ticking = Lane(self._failed)
         self._ticking.add(self._tick, None)
         self.failure: DaisyChainError | None = None
@@ -103,14 +111,8 @@ class Host:
     def bulk(self, peer: str, header: bytes, data: Any) -> None:
         """An awaited flow that is complete."""
         frame = wire.decode_flow_header(header)
-        if frame.kind is Kind.STATE:
-            self._state.came(frame.step, frame.bucket, data)
-            self.give(events.StateProgress())
-        elif frame.kind is Kind.PLAN:
-            self._plan.came(as_bytes(data))
-        elif frame.kind is Kind.CATCH_UP:
-            self._state.catch_up_came(frame.step, data)
-            self.give(events.CatchUpReceived(frame.step))
+        if frame.kind in SERVED:
+            self._arrival.came(frame, data)
         else:
             self._flow_came((frame.step, frame.epoch), frame, data)
 
@@ -154,6 +156,7 @@ class Host:
                     self._begin(effect)
                 case effects.AbortAttempt():
                     self._end_attempt((effect.step, effect.epoch))
+                    self.links.bulk.abandon(effect.step, effect.epoch)
                 case effects.SendFlow():
                     self._send_flow(effect)
                 case effects.Work():
@@ -161,10 +164,11 @@ class Host:
                 case effects.HashReduced():
                     self._later(self._hash_reduced, effect)
                 case effects.Apply():
-                    self._later(self._apply, effect)
+                    self._apply_later(effect)
                 case effects.HashState():
                     self._later(self._hash_state, effect)
                 case effects.KeepState():
+                    self.links.bulk.stop_serving(effect.joiner)
                     self._guests.keep(effect)
                     self._later(self._keep_state, effect)
                 case effects.ServeState():
@@ -177,15 +181,20 @@ class Host:
                 case effects.ServeFooter() | effects.FooterCame():
                     self._footers.carry_out(effect)
                 case effects.StopServing():
+                    self.links.bulk.stop_serving(effect.joiner)
                     self._guests.stop(effect.joiner)
-                case effects.FetchState() | effects.AwaitSteps():
-                    self._expect(effect)
+                case effects.FetchState():
+                    self._arrival.expect(effect, self.run)
+                    self._later(self._fetch_state, effect)
+                case effects.AwaitSteps():
+                    self._arrival.expect(effect, self.run)
                 case effects.UseState():
-                    self._used = True
-                    self._recovery.use_state()
+                    self._arrival.use_state()
                 case effects.ReadLeaves():
                     self._later(self._read_leaves, effect)
                 case _:
+                    if isinstance(effect, effects.ModeChanged) and effect.mode is not Mode.JOINING:
+                        self._arrival.end()
                     self._on_effect(effect)
 
     def between(self, action: Callable[[Run], Awaitable[Result]]) -> asyncio.Future[Result]:
@@ -224,7 +233,7 @@ class Host:
         try:
             if not isinstance(error, DeviceLost) or self.run is None or is_over(self.node):
                 raise error
-            self._state.close()
+            self._arrival.lose()
             await self._recovery.recover(error, self.run)
         except DaisyChainError as final:
             self.failure = final
@@ -234,8 +243,7 @@ class Host:
     async def _tick(self, _: None) -> None:
         while True:
             await asyncio.sleep(TICK_MS / 1000)
-            if self.run is None and self._state.is_wanted:
-                self.give(events.StateProgress())
+            self._arrival.look(self.run)
             self.give(events.Tick())
 
     # ------------------------------------------------------------------ attempts
@@ -334,13 +342,18 @@ class Host:
             counted = attempt.sent_bytes, attempt.received_bytes
             self.give(events.ReducedHashed(*attempt.key, digest, scalars, *counted))
 
-    async def _apply(self, effect: effects.Apply) -> None:
+    def _apply_later(self, effect: effects.Apply) -> None:
+        later = self._arrival.take_later_step(effect.step) if effect.catch_up else None
+        self._later(lambda wanted: self._apply(wanted, later), effect)
+
+    async def _apply(self, effect: effects.Apply, later: Any) -> None:
+        """``later`` is the reduced gradient that came if this device catches up."""
         replica, reducer = self._active()
         mode, attempt = effect.exchange, self._attempt
         self._copied = None
         async with self._exchange_memory:
             if effect.catch_up:
-                await reducer.store_whole(self._state.take_catch_up(effect.step), mode)
+                await reducer.store_whole(later, mode)
             if mode is not Exchange.NONE:
                 wide = await reducer.wide(mode)
                 self._last_reduced = effect.step, mode, None
@@ -362,17 +375,18 @@ class Host:
     # ------------------------------------------------------------------ joining
 
     async def _hash_state(self, effect: effects.HashState) -> None:
-        digest = await hash_state(await self._state_at(effect.step))
-        self.give(events.StateHashed(effect.step, digest))
+        copied = await self._state_at(effect.step)
+        copied.digest = copied.digest or await hash_state(copied.contents)
+        self.give(events.StateHashed(effect.step, copied.digest))
 
     async def _keep_state(self, effect: effects.KeepState) -> None:
-        self._guests.copy(effect, await self._state_at(effect.step))
+        self._guests.copy(effect, (await self._state_at(effect.step)).contents)
 
-    async def _state_at(self, step: int) -> list[Any]:
+    async def _state_at(self, step: int) -> Copy:
         """The state, which is that of ``step``; read once however many want it."""
-        if self._copied is None or self._copied[0] != step:
-            self._copied = step, await self._active()[0].state()
-        return self._copied[1]
+        if self._copied is None or self._copied.step != step:
+            self._copied = Copy(step, await self._active()[0].state())
+        return self._copied
 
     async def _serve(self, effect: effects.ServeState) -> None:
         self._guests.serve(effect)
@@ -391,53 +405,14 @@ class Host:
             self._last_reduced = step, mode, data
         return data
 
-    def _expect(self, effect: effects.FetchState | effects.AwaitSteps) -> None:
-        """Awaits the flows of the state, if it is to be fetched, and of the steps after it."""
-        text, is_fetched = effect.settings_text, isinstance(effect, effects.FetchState)
-        with suppress(ClusterError):  # a text that is none is told of in its turn
-            awaited = self._plan.open(None if self.run else self._maker.plan(text))
-            size = whole_bytes(self._maker.layout(text), self._maker.exchange(text))
-            sizes = self._maker.state_sizes(text) if is_fetched else ()
-            awaited += self._state.open(effect, effect.step, sizes, size)
-            self.links.bulk.expect(effect.source, awaited)
-        if is_fetched:
-            self._later(self._fetch_state, effect)
-
     async def _fetch_state(self, effect: effects.FetchState) -> None:
-        """Builds the run if there is none, loads the state, and goes back if it is not wanted."""
-        if self.run is not None:
-            self.run.check_room(effect.settings_text)
-        layout, before = self._maker.layout(effect.settings_text), None
         self._copied = None
-        if self.run is None:
-            told = await self._plan.wait(
-                lambda digest: self.give(events.PlanWanted(effect.source, digest)),
-                lambda: self._state.is_open(effect),
-            )
-            if not self._state.is_open(effect):
-                return
-            self.run = await self._maker.build(effect.settings_text, told)
-            self._footers.use(self.run.replica.source)
-        elif self.node.core.committed is not None and not self._recovery.is_stateless:
-            before = await self.run.replica.state()
-        replica = self.run.replica
-        if effect.step:
-            contents = await self._state.wait(effect, TICK_MS)
-            if contents is None:
-                return
-            weights_hash = await replica.load_state(contents)
-            digest = await hash_state(contents)
-        else:
-            digest = weights_hash = await replica.initialise()
-        self._state.close()
-        self._used = False
-        settings = self.run.settings
-        self.give(events.StateLoaded(effect.step, digest, weights_hash, layout, settings))
-        if self._used:
-            async with self._exchange_memory:
-                self.run.reducer.forget()
-        elif before is not None:
-            await replica.load_state(before)
+        await self._arrival.fetch(effect, self.run, self._exchange_memory)
+
+    def _use_run(self, run: Run) -> None:
+        """The run that this device made for the room."""
+        self.run = run
+        self._footers.use(run.replica.source)
 
     async def _read_leaves(self, effect: effects.ReadLeaves) -> None:
         replica, _ = self._active()

@@ -72,6 +72,11 @@ class StateInbox:
             return None
         return [self._contents[i] for i in range(len(self._sizes))]
 
+    def loaded(self) -> None:
+        """The state is in use; the steps after it still come."""
+        self._wanted, self._contents = None, {}
+
     def close(self) -> None:
         """Nothing is wanted any more; what is here is dropped."""
-        self._wanted, self._contents = None, {}
+        self.loaded()
+        self._catch_ups = {}
