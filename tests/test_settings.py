@@ -104,6 +104,13 @@ def test_every_parameter_of_the_public_interface_is_known() -> None:
         ("relay=javascript:alert(1)", "wss://"),
         ("relay=wss://a,,wss://b", "with commas between them"),
         ("relay=" + ",".join(["wss://a"] * 9), "up to 8 wss://"),
+        ("stun=turn:relay.example:3478", "STUN server must be none, or up to 8 stun:host:port"),
+        ("stun=stun:host:99999", "not stun:host:99999"),
+        ("stun=stun:1.2.3.999", "STUN server must be"),
+        ("stun=javascript:alert(1)", "STUN server must be"),
+        ("stun=stun:a,,stun:b", "with commas between them"),
+        ("stun=" + ",".join(["stun:a"] * 9), "up to 8 stun:host:port"),
+        ("turn=turn:ann:secret@relay.example", "no setting called turn"),
         ("approve=some", "letting everybody in must be all, not some"),
         ("name=" + "x" * 41, "at most 40 characters"),
         ("name=a%0Ab", "one line"),
@@ -157,6 +164,8 @@ def test_sources_and_relays_that_are_fine() -> None:
         "/relay,wss://relay.example",
     ):
         assert parse_value("relay", relay) == relay
+    for stun in ("stun:[::1]:3478", "none", "stun:stun.example,stuns:other.example:5349"):
+        assert parse_value("stun", stun) == stun
     for hub in ("https://hub.example", "https://hub.example:8443", "http://127.0.0.1:8000"):
         assert parse_value("hub", hub) == hub
 

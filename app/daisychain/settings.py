@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+from daisychain.cluster.ice_address import STUN, is_ice_address
 from daisychain.data.spec import EMBEDDED, FINEWEB_EDU, OWN_FILE, is_dataset, is_repository
 from daisychain.errors import SettingsError
 
@@ -42,7 +43,7 @@ PLAYERS = ("auto", "webgpu", "wasm")
 EXCHANGES = ("int8", "int4", "int16")
 """How gradients travel in a room, see ``cluster.exchange``."""
 NAMED_SOURCES = (EMBEDDED, FINEWEB_EDU, OWN_FILE)
-MAX_RELAYS = 8
+MAX_RELAYS = MAX_STUN_SERVERS = 8
 MAX_NAME_CHARACTERS = 40
 
 
@@ -97,6 +98,7 @@ LABELS = {
     "data": "data source",
     "exchange": "exchange of gradients",
     "relay": "relay",
+    "stun": "STUN server",
     "approve": "switch for letting everybody in",
     "name": "name of this device",
     "hub": "address of the Hub",
@@ -139,6 +141,7 @@ class Settings:
     sample_every: int
     exchange: str
     relay: str
+    stun: str
     approve: str
     name: str
     hub: str
@@ -260,6 +263,13 @@ def _is_relay(value: Any) -> tuple[bool, str]:
     return value in ("", "none") or fits, wanted
 
 
+def _is_stun(value: Any) -> tuple[bool, str]:
+    servers = value.split(",")
+    fits = len(servers) <= MAX_STUN_SERVERS and all(is_ice_address(s, STUN) for s in servers)
+    wanted = f"none, or up to {MAX_STUN_SERVERS} stun:host:port with commas between them"
+    return value in ("", "none") or fits, wanted
+
+
 def _is_name(value: Any) -> tuple[bool, str]:
     fits = value.isprintable() and value.strip() == value and len(value) <= MAX_NAME_CHARACTERS
     return fits, f"one line of at most {MAX_NAME_CHARACTERS} characters"
@@ -277,6 +287,7 @@ _WORDS: dict[str, Callable[[Any], tuple[bool, str]]] = {
     "player": _one_of(*PLAYERS),
     "exchange": _one_of(*EXCHANGES),
     "relay": _is_relay,
+    "stun": _is_stun,
     "approve": lambda value: (value in ("", "all"), "all"),
     "name": _is_name,
     "hub": _is_hub,
@@ -308,6 +319,7 @@ def _completed(given: Mapping[str, Any]) -> dict[str, Any]:
         "sample_every": 100,
         "exchange": "int8",
         "relay": "",
+        "stun": "",
         "approve": "",
         "name": "",
         "hub": "",
@@ -419,6 +431,7 @@ LINK_NAMES = (
     "sample_every",
     "exchange",
     "relay",
+    "stun",
     "approve",
     "name",
     "hub",

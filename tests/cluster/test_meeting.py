@@ -48,7 +48,13 @@ def test_turn_needs_user_and_password(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "http://x", "turn:", "stun:a b", "stun:x:99999999", "stun:x?y=z", "turn://x"]
+    "url",
+    [
+        *("", "http://x", "turn:", "turn://x", "TURN:h", "turn:u:p@h", "turn:\u0661"),
+        *("stun:a b", "stun:x:99999", "stun:x:0", "stun:x?y=z", "stun:x?transport=udp"),
+        *("turn:1.2.3.999", "turn:a..b", "turn:-a", f"turn:{'a.' * 200}b"),
+        *("turn:[1::]x", "turn:[1:2]", "turn:[1.2.3.4]"),
+    ],
 )
 def test_bad_servers_are_refused_with_a_sentence(url: str) -> None:
     with pytest.raises(SettingsError, match="is no address"):

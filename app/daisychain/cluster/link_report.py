@@ -96,5 +96,6 @@ def why_unreachable(me: str, other: str, routed: bool, network_denied: bool) -> 
     meanwhile = "Other members pass their data on meanwhile. " if routed else ""
     return (
         f"{me} and {other} cannot connect to each other directly. {meanwhile}"
-        "Put both on the same Wi-Fi, or enter a TURN relay in the settings."
+        "Put both on the same Wi-Fi; or leave the room, enter a TURN relay in the settings of one "
+        "of them, and come back."
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
+from daisychain.cluster.ice_address import is_ice_address
 from daisychain.cluster.transports import is_loopback, parse_relay_address
 from daisychain.errors import SettingsError
 from daisychain.platform.rtc import IceServer
@@ -26,11 +27,6 @@ PUBLIC_STUN = (
 )
 NO_SERVERS = "none"
 MAX_SERVERS = 8
-
-_ICE_URL = re.compile(
-    r"(?:stuns?|turns?):(?:[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::\d{1,5})?"
-    r"(?:\?transport=(?:udp|tcp))?"
-)
 
 
 def relays_for(setting: str, page: str) -> tuple[str, ...]:
@@ -50,7 +46,10 @@ def relays_for(setting: str, page: str) -> tuple[str, ...]:
 
 
 def stun_for(setting: str, page: str) -> tuple[IceServer, ...]:
-    """STUN servers for a setting: empty for the defaults, ``none`` (one network), or a list."""
+    """STUN servers for the setting ``stun``: empty for the defaults, ``none``, or a list.
+
+    Without one, devices of one network alone meet.  Raises SettingsError for a bad address.
+    """
     if setting.strip() == NO_SERVERS:
         return ()
     chosen = [part for part in re.split(r"[\s,]+", setting) if part][:MAX_SERVERS]
@@ -62,7 +61,7 @@ def stun_for(setting: str, page: str) -> tuple[IceServer, ...]:
 def ice_server(url: str, user: str = "", credential: str = "") -> IceServer:
     """A checked STUN or TURN server; raises SettingsError with a sentence."""
     url = url.strip()
-    if not _ICE_URL.fullmatch(url):
+    if not is_ice_address(url):
         raise SettingsError(
             f"{url[:60]!r} is no address of a STUN or TURN server.",
             do="Use stun:host:port, turn:host:port or turns:host:port.",

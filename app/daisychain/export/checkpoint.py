@@ -69,7 +69,7 @@ Facts = Mapping[str, str | int | float]
 RUN_SETTINGS = tuple(
     name
     for name in LINK_NAMES
-    if name not in ("start", "player", "relay", "approve", "name", "hub")
+    if name not in ("start", "player", "relay", "stun", "approve", "name", "hub")
 )
 """Settings that a checkpoint keeps: nothing of the device or the person that trained it."""
 

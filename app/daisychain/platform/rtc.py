@@ -32,7 +32,7 @@ class IceServer:
     """A STUN or TURN server; user and credential are empty for STUN."""
 
     url: str
-    user: str = ""
+    user: str = field(default="", repr=False)
     credential: str = field(default="", repr=False)
 
 

@@ -7,18 +7,18 @@ from abc import ABC, abstractmethod
 from daisychain.cluster import events
 from daisychain.cluster.connection import ConnectionSettings
 from daisychain.cluster.links import LinkSettings
-from daisychain.cluster.meeting import relays_for, stun_for
+from daisychain.cluster.meeting import relays_for
 from daisychain.cluster.mesh import Mesh
 from daisychain.cluster.mesh_events import MeshSettings
 from daisychain.platform import page_url
-from daisychain.platform.rtc import IceSettings
+from daisychain.room.turn import ice_settings, kept_relay
 from daisychain.settings import Settings
 
 
 def mesh_settings(settings: Settings, approve_all: bool) -> MeshSettings:
-    """How this page meets others."""
+    """How this page meets others; raises SettingsError for an unusable setting of the way."""
     page = page_url()
-    ice = IceSettings(stun_for("", page))
+    ice = ice_settings(settings.stun, page, kept_relay())
     return MeshSettings(
         relays=relays_for(settings.relay, page),
         links=LinkSettings(connection=ConnectionSettings(ice=ice)),

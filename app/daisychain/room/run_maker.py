@@ -44,6 +44,7 @@ OWN = {
         "start",
         "player",
         "relay",
+        "stun",
         "approve",
         "name",
         "eval_every",

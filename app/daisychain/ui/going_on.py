@@ -19,7 +19,7 @@ from daisychain.ui import formats, links
 from daisychain.ui.backing import Kept, ReadFile
 from daisychain.ui.settings_form import given_values
 
-DEVICE_SETTINGS = ("player", "relay", "approve", "name", "hub")
+DEVICE_SETTINGS = ("player", "relay", "stun", "approve", "name", "hub")
 """Settings that are this device's own, whatever a checkpoint was made with."""
 FOREIGN_CONTEXT = 256
 

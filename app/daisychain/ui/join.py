@@ -10,10 +10,14 @@ from daisychain.errors import DaisyChainError
 from daisychain.platform.dom import Dom
 from daisychain.ui.backing import RoomEntry, ScanQr
 from daisychain.ui.scanner import Scanner
+from daisychain.ui.turn_form import TurnForm
 
 
 class JoinForm:
-    """Asks for a code; ``enter(entry)`` goes to the room and ``back()`` to the welcome."""
+    """Asks for a code; ``enter(entry)`` goes to the room and ``back()`` to the welcome.
+
+    ``turn`` may be filled in here, too: whoever joins has no need of the other settings.
+    """
 
     def __init__(
         self,
@@ -21,8 +25,9 @@ class JoinForm:
         scan: ScanQr,
         enter: Callable[[RoomEntry], object],
         back: Callable[[], object],
+        turn: TurnForm,
     ) -> None:
-        self._enter = enter
+        self._enter, self._turn = enter, turn
         self._code = dom.element(
             "input",
             type="text",
@@ -69,6 +74,12 @@ class JoinForm:
                 ),
             ),
             form,
+            dom.element(
+                "details",
+                dom.element("summary", "When devices cannot connect"),
+                turn.root,
+                class_="settings",
+            ),
             class_="join",
             hidden=True,
         )
@@ -78,6 +89,7 @@ class JoinForm:
         self._code.enter(code)
         self._name.enter(name)
         self._refuse(_refusal(code) if code else "")
+        self._turn.draw()
         self.root.show(True)
         self._code.focus()
 

@@ -31,6 +31,7 @@ from daisychain.ui.room import Room, own_name, own_room
 from daisychain.ui.run_view import RunView
 from daisychain.ui.runs import JOINED_MARK, TRAINING_MARK, Runs, after_a_killed_tab
 from daisychain.ui.settings_form import SettingsForm
+from daisychain.ui.turn_form import TurnForm
 from daisychain.ui.welcome import WayIn, Welcome
 
 
@@ -397,7 +398,8 @@ class Page:
             self._going_on.file,
         )
         self._offer = dom.element("div", self._going_on.root)
-        self._join = JoinForm(dom, self._backing.scan_qr, self._enter, self._leave_run)
+        turn = TurnForm(dom, "join", saved=self._form.turn.draw)
+        self._join = JoinForm(dom, self._backing.scan_qr, self._enter, self._leave_run, turn)
         self._notices, self._announcer = Notices(dom), Announcer(dom)
         self._error = ErrorPanel(dom, self._try_again, self._leave_run)
         self._room = Room(dom, self._backing, self._copy, self._changed, self._correct_code)

@@ -11,6 +11,7 @@ from daisychain.settings import PRESETS, RANGES, Settings, parse_value, resolve,
 from daisychain.ui import formats
 from daisychain.ui.backing import Backing
 from daisychain.ui.data_choice import DataChoice, Kept
+from daisychain.ui.turn_form import TurnForm
 
 FIELDS = (
     ("Model", ("width", "layers", "heads", "kv_heads", "hidden", "context")),
@@ -46,6 +47,19 @@ CHOICES = (
 )
 """Settings with a few values: name, legend, what each value is called."""
 
+NAMED = {
+    "tokenizer": (
+        "That of a model of the Hub",
+        "A model of the Hub as owner/name; byte-level BPE is understood",
+    ),
+    "relay": (
+        "Relays",
+        "wss://host/path or mqtt+wss://host:port/path, several with commas, or none",
+    ),
+    "stun": ("STUN servers", "stun:host:port, several with commas, or none"),
+}
+"""Settings that are a name or an address: label, and what may be entered."""
+
 
 class SettingsForm:
     """Holds the settings that a run would start with.
@@ -75,12 +89,15 @@ class SettingsForm:
         kept = Kept(dom, backing.kept_bytes, backing.forget_kept)
         self.data = DataChoice(dom, lambda value: self.enter("data", value), backing.own_file, kept)
         self._labels["data"] = self.data.label
+        self.turn = TurnForm(dom, "settings")
         self.fields = dom.element(
             "details",
             dom.element("summary", "All settings"),
             *(self._group(title, names) for title, names in FIELDS),
-            self._tokenizer(),
+            self._named("Tokenizer", "tokenizer"),
             *(self._choice(*choice) for choice in CHOICES),
+            self._named("How devices of a room find each other", "relay", "stun"),
+            self.turn.root,
             class_="settings",
         )
         self._show()
@@ -161,19 +178,27 @@ class SettingsForm:
         self._options[name, value] = radio
         return self._dom.element("label", radio, self._dom.element("span", text))
 
-    def _tokenizer(self) -> Node:
-        """Another tokenizer than the page's own, by the repository that has it."""
-        field = self._dom.element("input", type="text", name="tokenizer", autocomplete="off")
-        field.attribute("placeholder", "the page's own")
-        field.attribute("title", "A model of the Hub as owner/name; byte-level BPE is understood")
-        field.attribute("spellcheck", "false")
-        field.attribute("aria-describedby", "refusal")
-        field.on("change", lambda _event: self.enter("tokenizer", field.value))
-        self._inputs["tokenizer"] = field
-        title = self._dom.element("span", "That of a model of the Hub")
-        self._labels["tokenizer"] = self._dom.element("label", title, field, class_="wide")
-        legend = self._dom.element("legend", "Tokenizer")
-        return self._dom.element("fieldset", legend, self._labels["tokenizer"])
+    def _named(self, title: str, *names: str) -> Node:
+        legend = self._dom.element("legend", title)
+        fields = (self._long_field(name, *NAMED[name]) for name in names)
+        return self._dom.element("fieldset", legend, *fields, class_="long")
+
+    def _long_field(self, name: str, label: str, hint: str) -> Node:
+        field = self._dom.element(
+            "input",
+            type="text",
+            name=name,
+            autocomplete="off",
+            autocapitalize="none",
+            spellcheck="false",
+            placeholder="the page's own",
+            title=hint,
+            aria_describedby="refusal",
+        )
+        field.on("change", lambda _event: self.enter(name, field.value))
+        self._inputs[name] = field
+        self._labels[name] = self._dom.element("label", self._dom.element("span", label), field)
+        return self._labels[name]
 
     def _field(self, name: str) -> Node:
         hint = str(RANGES[name]) if name in RANGES else "from 1e-6 to 1"
