@@ -9,14 +9,18 @@ send each bucket as soon as the backward pass has finished it, as ours does.
     python bench/cluster_sim.py [--preset small] [--compute-ms 2000] [--devices 2 4 8 16 32]
 
 Efficiency is the time of the computation alone divided by the time of a step.
+
+A second table: what a third device's coming costs two others.  Its state (12 bytes a parameter) and
+each step that the others make meanwhile come to it over the link of one of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections import defaultdict
+from collections import defaultdict, deque
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "app"), str(ROOT / "tests" / "cluster")]
@@ -45,6 +49,10 @@ BACKWARD = 2 / 3
 ELEMENTS_A_MS = 500_000
 """Parameters that a device quantises or adds up in a millisecond."""
 MEASURED_STEPS = 3
+STATE_BYTES_A_PARAMETER = 12
+"""A weight and its two moments."""
+PIECE_BYTES = 1 << 20
+"""So much of what is served is in front of an exchange's flow at most (`HIGH_BYTES`)."""
 
 
 def ready_times(layout: Layout, compute_ms: float) -> list[float]:
@@ -96,6 +104,7 @@ class SimulatedRoom(World):
         self.sizes: dict[str, int] = {}
         self.begun_ms: dict[int, int] = {}
         self.work_ms = 0.0
+        self.serving: dict[tuple[str, str], deque[tuple[int, tuple[Any, ...]]]] = defaultdict(deque)
 
     def make(self, me: str) -> Device:
         device = SimulatedDevice(self, me)
@@ -135,6 +144,30 @@ class SimulatedRoom(World):
         when = self.arrival(source, hop, framed_bytes(plan.flow_bytes(flow)), urgent)
         self.at(round(when + 0.5), self._flow_at, source, hop, plan, key, flow, value)
 
+    def post_bulk(self, source: str, target: str, what: tuple[Any, ...]) -> None:
+        layout = self.layout
+        size = self.settings.exchange.down_bytes(layout.elements, layout.rows)
+        if what[0] == "state":
+            size = STATE_BYTES_A_PARAMETER * layout.elements
+        queue = self.serving[source, target]
+        queue.append((framed_bytes(size), what))
+        if len(queue) == 1:
+            self._serve(source, target)
+
+    def _serve(self, source: str, target: str) -> None:
+        """A piece of what is served; the next one queues when this one has left."""
+        queue = self.serving[source, target]
+        left, what = queue.popleft()
+        piece = min(PIECE_BYTES, left)
+        when = round(self.arrival(source, target, piece, urgent=False) + 0.5)
+        if left > piece:
+            queue.appendleft((left - piece, what))
+        else:
+            self.at(when, self.devices[target].bulk_came, source, what)
+        self.at(when, self.devices[target].give, events.StateProgress())
+        if queue:
+            self.at(round(self.up_free[source] + 0.5), self._serve, source, target)
+
 
 def ours(
     layout: Layout, devices: int, compute_ms: int, mbit: float, delay_ms: float
@@ -154,6 +187,27 @@ def ours(
     ms = (room.begun_ms[first + MEASURED_STEPS] - room.begun_ms[first]) / MEASURED_STEPS
     most = max((room.sent[name] - sent[name] for name in sent), default=0)
     return ms, most / MEASURED_STEPS / 1e6
+
+
+def third(layout: Layout, compute_ms: int, mbit: float, delay_ms: float) -> tuple[float, float]:
+    """Milliseconds from a third device's link to the first step with it, and how many steps of the
+    usual length the two others lost until then."""
+    room = SimulatedRoom(layout, compute_ms, mbit, delay_ms)
+    for i in range(2):
+        room.add(f"{i:016x}", founder=i == 0)
+    room.run(20_000)
+    for device in room.alive():
+        device.give(events.Run())
+    room.run_until(lambda: len(room.begun_ms) > 1 + MEASURED_STEPS, 10**9)
+    first, last = min(room.begun_ms) + 1, max(room.begun_ms)
+    usual_ms = (room.begun_ms[last] - room.begun_ms[first]) / (last - first)
+    begin, done = room.now, room.begun_ms[last]
+    newcomer = room.add(f"{2:016x}")
+    newcomer.give(events.Run())
+    assert room.run_until(lambda: newcomer.work is not None, 10**7)
+    joined = max(room.begun_ms)
+    made = joined - last - (begin - done) / usual_ms
+    return room.now - begin, (room.now - begin) / usual_ms - made
 
 
 def in_turn(layout: Layout, compute_ms: int, cost: list[float]) -> float:
@@ -217,6 +271,13 @@ def main() -> None:
                     share = 100 * options.compute_ms / ms
                     cells.append(f"{ms / 1000:.2f} s, {share:.0f} %, {mega:.1f} MB")
                 print(f"| {mbit:g} | {delay:g} | {devices} | {' | '.join(cells)} |", flush=True)
+    print("\nA third device comes in.\n")
+    print("| Mbit/s | delay ms | in after s | steps lost by the others |")
+    print("|---|---|---|---|")
+    for mbit in options.mbit:
+        for delay in options.delay_ms:
+            ms, lost = third(layout, options.compute_ms, mbit, delay)
+            print(f"| {mbit:g} | {delay:g} | {ms / 1000:.0f} | {lost:.1f} |", flush=True)
 
 
 if __name__ == "__main__":

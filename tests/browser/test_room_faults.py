@@ -183,6 +183,23 @@ def test_a_lie_about_the_weights_stops_all(pages: Pages) -> None:
     pages.spare += room
 
 
+LAST_WORD = """
+from daisychain.cluster import wire
+mesh = session.mesh
+send, here = mesh.send_control, []
+def once(peer, text):
+    # This reaches one member, and nothing else leaves this device after it.
+    if not here:
+        kind = type(wire.decode(text.encode()).message).__name__
+        if kind == "%s":
+            here.append(1)
+        return send(peer, text)
+    return False
+mesh.send_control = once
+None
+"""
+"""A leader's last message, to one of those that it is meant for."""
+
 PAUSE_IN = {
     "compute": """
 replica, here = session.host.run.replica, []
@@ -215,21 +232,8 @@ def mute(event):
 session.host.give = mute
 None
 """,
-    "commit": """
-from daisychain.cluster import wire
-mesh = session.mesh
-send, here = mesh.send_control, []
-def once(peer, text):
-    # The decision reaches one member, and nothing else leaves this device after it.
-    if not here:
-        kind = type(wire.decode(text.encode()).message).__name__
-        if kind == "Commit":
-            here.append(1)
-        return send(peer, text)
-    return False
-mesh.send_control = once
-None
-""",
+    "propose": LAST_WORD % "Propose",
+    "commit": LAST_WORD % "Commit",
 }
 """What makes a page stop in a phase of a step, to be killed there; ``here`` says that it has."""
 
@@ -246,13 +250,16 @@ def test_pages_killed_in_each_phase(pages: Pages) -> None:
     go_on([ann, bob, cyd], {"ann", "bob", "cyd"})
     kill_in("reduce", cyd)
     go_on([ann, bob], {"ann", "bob"})
-    eve = pages.take()  # late
-    eve.start("member", "eve", CODE, SMALL, TIMES)
-    go_on([ann, bob, eve], {"ann", "bob", "eve"})
-    leader = next(p for p in (ann, bob, eve) if p.run("session.host.node.core.leads"))
-    rest = [p for p in (ann, bob, eve) if p is not leader]
-    kill_in("commit", leader)
-    go_on(rest, {p.run("session.name") for p in rest})
+    eve, fay = late = [pages.take(), pages.take()]
+    for page, name in zip(late, ("eve", "fay"), strict=True):
+        page.start("member", name, CODE, SMALL, TIMES)
+    rest = [ann, bob, eve, fay]
+    go_on(rest, {"ann", "bob", "eve", "fay"})
+    for phase in ("propose", "commit"):
+        leader = next(page for page in rest if page.run("session.host.node.core.leads"))
+        rest.remove(leader)
+        kill_in(phase, leader)
+        go_on(rest, {page.run("session.name") for page in rest})
     last, victim = sorted(rest, key=lambda page: str(page.run("session.mesh.me.id")))
     kill_in("guard", victim)  # of two the one with the lower id goes on
     go_on([last], {last.run("session.name")})

@@ -30,3 +30,12 @@ def test_int8_is_faster_than_f32_on_every_link() -> None:
             for exchange in (cluster_sim.ours, cluster_sim.ring, cluster_sim.mesh)
         )
         assert ours < ring < mesh
+
+
+@pytest.mark.parametrize(("compute_ms", "mbit"), [(2_000, 500), (8_000, 50)])
+def test_a_third_device_costs_the_others_less_than_a_step(compute_ms: int, mbit: float) -> None:
+    """They train on while its state, 109 MB, and their steps come to it over a link of theirs."""
+    layout = cluster_sim.preset_layout("small")
+    ms, lost = cluster_sim.third(layout, compute_ms, mbit, delay_ms=5)
+    assert ms >= 12 * layout.elements / (mbit * 125)
+    assert lost <= 1
