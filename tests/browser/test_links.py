@@ -17,6 +17,7 @@ from tests.browser.engines import run_firefox
 from tests.browser.mesh_pages import CODE, HELPERS, MeshPage
 from tests.browser.pyodide_page import PyodideSite, open_page
 from tests.cluster.coturn import coturn
+from tests.cluster.mosquitto import mosquitto
 
 pytestmark = pytest.mark.browser
 MIB = 1 << 20
@@ -314,6 +315,53 @@ def test_hostile_member_is_counted_and_harms_nobody(pages: list[MeshPage]) -> No
     assert (dropped["bulk malformed"], dropped["bulk unexpected"]) == (4, 1)
     assert dropped["control malformed"] == 1
     assert host.run("[mesh.linked(), seen(Bulk)[0].data.length]") == [[rogue_id], 100_000]
+
+
+RESTART = """
+link = mesh._neighbours.by_id[mesh.linked()[0]].link
+connection = link._control._connection._connection
+
+def keys():
+    lines = connection.remoteDescription.sdp.split(chr(10))
+    return [line for line in lines if line.startswith("a=ice-ufrag")]
+
+before = keys()
+None
+"""
+"""Looks at the name under which the other end's ICE is known, which a restart changes."""
+
+
+def test_ice_restarts_beneath_a_transfer(pages: list[MeshPage]) -> None:
+    host, guest, _ = pages
+    host.open_room("Ann", settings="approve_all=True")
+    guest_id = guest.join_room("Bob", settings="approve_all=True")
+    host.until_linked(guest_id)
+    for page in (host, guest):
+        page.run(RESTART)
+    guest.run("mesh.bulk.expect(mesh.host, [header(size)])", size=8 * MIB)
+    sent = host.run(
+        "data = noise(size, 1)\nsending = asyncio.ensure_future("
+        "mesh.send_bulk(peer, header(size), data))\nlink._offer(link._control, restart=True)\n"
+        "await digest(data)",
+        peer=guest_id,
+        size=8 * MIB,
+    )
+    for page in (host, guest):
+        page.until("keys() and keys() != before")
+    guest.until("seen(Bulk)")
+    assert guest.run("await digest(seen(Bulk)[0].data)") == sent
+    host.until("link.state == 'connected'")
+    assert not host.run("seen(LinkDown)")
+
+
+def test_pages_meet_over_an_mqtt_broker(pages: list[MeshPage]) -> None:
+    host, guest, _ = pages
+    with mosquitto() as address:
+        settings = f"approve_all=True, relays=({address!r},)"
+        host_id = host.open_room("Ann", settings=settings)
+        guest_id = guest.join_room("Bob", settings=settings)
+        host.until_linked(guest_id)
+        guest.until_linked(host_id)
 
 
 def test_turn_relay_is_used_and_reported(pages: list[MeshPage]) -> None:
