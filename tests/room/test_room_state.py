@@ -116,6 +116,17 @@ def test_what_passes_stands_in_the_log_alone(monkeypatch: Any) -> None:
     assert [record["note"] for record in room.log()] == ["Waiting.", "They differ."]
 
 
+def test_what_is_said_again_and_again_is_one_notice(monkeypatch: Any) -> None:
+    room = session(monkeypatch)
+    for _ in range(3):
+        room._effect(effects.Notice("device-failed", "The Hub cannot be reached."))
+    room._effect(step(1))
+    room._effect(effects.Notice("device-failed", "The Hub cannot be reached."))
+    assert room.state()["notices"] == ["The Hub cannot be reached."]
+    notes = [record.get("note") for record in room.log()]
+    assert notes == ["The Hub cannot be reached.", None, "The Hub cannot be reached."]
+
+
 def test_whether_the_room_waits_for_voters_or_for_a_person(monkeypatch: Any) -> None:
     room = session(monkeypatch)
     assert room._node is not None

@@ -271,9 +271,13 @@ class FooterRead:
 
 @dataclass(frozen=True, slots=True)
 class StateFailed:
-    """Answer to `FetchState`: the state did not come."""
+    """Answer to `FetchState`: this device cannot build the run or take the state in.
+
+    That is nobody else's doing: bytes that do not come or are wrong the node notices by itself.
+    """
 
     step: int
+    why: str
 
 
 @dataclass(frozen=True, slots=True)

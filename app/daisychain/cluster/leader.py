@@ -8,7 +8,7 @@ from daisychain.cluster import admission, halting, joining
 from daisychain.cluster import attempt as steps
 from daisychain.cluster.effects import Mode
 from daisychain.cluster.exchange import Exchange
-from daisychain.cluster.fields import Phase, Reason
+from daisychain.cluster.fields import Phase, Reason, as_label
 from daisychain.cluster.hashtree import minority
 from daisychain.cluster.room_messages import Leave, Refuse
 from daisychain.cluster.roster import MAX_MEMBERS, distances, quorum
@@ -314,7 +314,7 @@ def leave(core: Core, why: str) -> None:
         core.left.add(core.me)
     core.lead = core.election = core.joining = core.held = None
     steps.abort(core)
-    farewell = Leave(core.left_epoch, at.step if at else 0, core.bound, why)
+    farewell = Leave(core.left_epoch, at.step if at else 0, core.bound, as_label(why))
     core.broadcast(tuple(core.peers), farewell)
 
 

@@ -39,7 +39,8 @@ What a host must keep to
    (the initial weights for step 0); frames come from ``source``, which also has the room's data
    plan: give `PlanWanted`, the source's host gets `ServePlan`.  CATCH_UP flows of following
    steps come on the same link afterwards, for steps up to 2 * `Times.longest_backlog` ahead; give
-   `CatchUpReceived` for each.  `AwaitSteps` announces the same where the state is here already.
+   `CatchUpReceived` for each.  `StateFailed` is for failures of this device's own, see
+   `joining.state_failed`.  `AwaitSteps` announces the same where the state is here already.
    On the source, `KeepState` sets a consistent copy aside, `ServeState` sends it, `SendCatchUp`
    sends the reduced gradient of the step just committed.
    While it trains, a member may ask the leader for footers of the run's data: give `FooterWanted`
@@ -81,7 +82,7 @@ from daisychain.cluster.events import Event, Settings
 from daisychain.cluster.fields import Reason
 from daisychain.cluster.reduce_plan import Layout
 from daisychain.cluster.roster import is_id
-from daisychain.cluster.state import Committed, Core
+from daisychain.cluster.state import NO_STATE_HASH, Committed, Core
 from daisychain.cluster.times import Times
 from daisychain.errors import ClusterError
 
@@ -292,6 +293,7 @@ def _pause(core: Core, event: events.Pause) -> None:
 
 
 def _away(core: Core, event: events.Away) -> None:
+    core.state_hash = NO_STATE_HASH  # a device that is lost answers nothing that it was asked
     if core.mode not in (Mode.HALTED, Mode.AWAY):
         leader.leave(core, event.why)
         core.become(Mode.AWAY)
@@ -364,7 +366,8 @@ def _state_progress(core: Core, event: events.StateProgress) -> None:
 
 
 def _state_failed(core: Core, event: events.StateFailed) -> None:
-    joining.state_failed(core, event.step)
+    if joining.state_failed(core, event):
+        _quit(core, events.Quit(event.why))
 
 
 def _catch_up_received(core: Core, event: events.CatchUpReceived) -> None:

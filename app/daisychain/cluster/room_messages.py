@@ -143,7 +143,10 @@ class FooterIs:
 
 @dataclass(frozen=True, slots=True)
 class FetchFailed:
-    """Joiner to leader: the state from ``source`` did not come, or was not the one hashed."""
+    """Joiner to leader and source: the state from ``source`` did not come or was wrong.
+
+    One that names itself failed by its own doing: it asks again later, nothing is kept for it.
+    """
 
     source: Id
 

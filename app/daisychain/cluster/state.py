@@ -29,6 +29,7 @@ MAX_PEERS = 2 * MAX_MEMBERS
 HISTORY = 16
 """Steps of which the weights hash is remembered."""
 EPOCH_LEAP = 1 << 20
+NO_STATE_HASH = (-1, "")
 MAX_EARLY = 4 * MAX_MEMBERS
 """Messages kept that belong to an attempt whose proposal has not come yet."""
 
@@ -225,6 +226,9 @@ class Core:
     the highest epoch heard of.  ``left``: voters of the last committed roster that gave up their
     vote, by leaving or by coming in anew; ``banned``: who was removed, and when.
     ``coming`` are those that step 1 may wait for, since ``hold_ms``.
+    ``hashing``: the steps of which the leader is owed the hash of the whole state; ``state_hash``:
+    a step and that hash, empty while the host works it out.  ``own_failures``: how often in a row
+    this device failed to take the room's state in; until ``rest_until_ms`` it does not ask.
     ``footers``: who was asked for a file's footer, by file and part.
     ``look_around`` says that a member may have become unable to go on.  ``left_epoch`` and
     ``bound`` are what this device said when it left, see `room_messages.Leave`.
@@ -263,6 +267,9 @@ class Core:
     feeds: dict[str, int] = field(default_factory=dict)
     footers: dict[tuple[int, int], str] = field(default_factory=dict)
     hashing: set[int] = field(default_factory=set)
+    state_hash: tuple[int, str] = NO_STATE_HASH
+    own_failures: int = 0
+    rest_until_ms: int = 0
     speeds: Speeds = field(default_factory=Speeds)
     step_ms: deque[int] = field(default_factory=lambda: deque(maxlen=64))
     hashes: dict[int, str] = field(default_factory=dict)

@@ -87,5 +87,5 @@ def consequence(error: DaisyChainError, effect: object) -> events.Event:
         key = effect.proposal.step, effect.proposal.epoch
         return events.ComputeFailed(*key, str(error))
     if isinstance(effect, effects.FetchState):
-        return events.StateFailed(effect.step)
+        return events.StateFailed(effect.step, str(error))
     return events.Quit(str(error))
