@@ -158,7 +158,7 @@ class ComputeDone:
 
 @dataclass(frozen=True, slots=True)
 class ComputeFailed:
-    """This device cannot do its part now (no data, device lost); it stays out until `Back`."""
+    """This device cannot do its part now (no data, say): it steps aside, for a while."""
 
     step: int
     epoch: int

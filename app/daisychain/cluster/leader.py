@@ -280,8 +280,7 @@ def _expired(core: Core, lead: Lead, attempt: Attempt) -> None:
         give_up(core, Reason.DEADLINE, ())
     elif slow == (core.me,):
         give_up(core, Reason.DEADLINE, ())
-        leave(core, "too slow")
-        core.become(Mode.AWAY)
+        step_aside(core, "too slow", "This device took too long for a step that all waited for")
     else:
         give_up(core, Reason.DEADLINE, tuple(member for member in slow if member != core.me))
 
@@ -316,6 +315,21 @@ def leave(core: Core, why: str) -> None:
     steps.abort(core)
     farewell = Leave(core.left_epoch, at.step if at else 0, core.bound, as_label(why))
     core.broadcast(tuple(core.peers), farewell)
+
+
+def step_aside(core: Core, why: str, what_happened: str) -> None:
+    """Leave for a while: this device comes back by itself, later if it has just done so.
+
+    ``what_happened`` begins the sentence that tells the person.
+    """
+    leave(core, why)
+    core.become(Mode.AWAY)
+    core.beat_ms = -1 << 40
+    times, soon = core.times, core.now - core.return_ms < 2 * core.pause_ms
+    core.pause_ms = min(2 * core.pause_ms, times.longest_return_ms) if soon else times.return_ms
+    core.return_ms = core.now + core.pause_ms
+    again = f"it comes back by itself in {core.pause_ms // 1000} s."
+    core.notice("stepped aside", f"{what_happened}; {again}")
 
 
 def _bound_to(core: Core, at: Committed) -> str:

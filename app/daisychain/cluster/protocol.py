@@ -258,6 +258,8 @@ def _received(core: Core, event: events.Received) -> None:
 
 
 def _tick(core: Core, event: events.Tick) -> None:
+    if core.mode is Mode.AWAY and 0 <= core.return_ms <= core.now:
+        _back(core, events.Back())
     peers.tick(core)
     halting.tick(core)
     election.tick(core)
@@ -293,6 +295,7 @@ def _pause(core: Core, event: events.Pause) -> None:
 
 
 def _away(core: Core, event: events.Away) -> None:
+    core.return_ms = -1  # whatever took it away brings it back
     core.state_hash = NO_STATE_HASH  # a device that is lost answers nothing that it was asked
     if core.mode not in (Mode.HALTED, Mode.AWAY):
         leader.leave(core, event.why)
@@ -345,8 +348,7 @@ def _rename(core: Core, event: events.Rename) -> None:
 
 def _compute_failed(core: Core, event: events.ComputeFailed) -> None:
     if core.attempt is not None and core.attempt.key == (event.step, event.epoch):
-        core.notice("failed", event.why)
-        _away(core, events.Away("failed"))
+        leader.step_aside(core, event.why, "This device could not compute its part of a step")
 
 
 def _state_lost(core: Core, event: events.StateLost) -> None:

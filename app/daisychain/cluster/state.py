@@ -227,7 +227,10 @@ class Core:
     vote, by leaving or by coming in anew; ``banned``: who was removed, and when.
     ``coming`` are those that step 1 may wait for, since ``hold_ms``.
     ``hashing``: the steps of which the leader is owed the hash of the whole state; ``state_hash``:
-    a step and that hash, empty while the host works it out.  ``own_failures``: how often in a row
+    a step and that hash, empty while the host works it out.
+    ``return_ms``: when a device that stepped aside by itself comes back, or last did; -1 where only
+    `Back` or `Run` brings it back; ``pause_ms``: for how long it stepped aside last.
+    ``own_failures``: how often in a row
     this device failed to take the room's state in; until ``rest_until_ms`` it does not ask.
     ``footers``: who was asked for a file's footer, by file and part.
     ``look_around`` says that a member may have become unable to go on.  ``left_epoch`` and
@@ -268,6 +271,8 @@ class Core:
     footers: dict[tuple[int, int], str] = field(default_factory=dict)
     hashing: set[int] = field(default_factory=set)
     state_hash: tuple[int, str] = NO_STATE_HASH
+    pause_ms: int = 0
+    return_ms: int = -1
     own_failures: int = 0
     rest_until_ms: int = 0
     speeds: Speeds = field(default_factory=Speeds)
