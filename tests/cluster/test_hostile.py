@@ -196,8 +196,9 @@ class Lobby(World):
         return Holder(self, me) if me == "z" else super().make(me)
 
 
+# The silent one: four holds, and one try more (12 s) once it has been outside for a moment.
 @pytest.mark.parametrize(
-    ("way", "holds"), [("loading", 1), ("asking", 1), ("creeping", 1), ("silent", 4)]
+    ("way", "holds"), [("loading", 1), ("asking", 1), ("creeping", 1), ("silent", 6)]
 )
 def test_nobody_who_comes_in_holds_the_room_for_long(way: str, holds: int) -> None:
     times = replace(FAST_TIMES, loading_limit_ms=1 << 30)

@@ -35,7 +35,10 @@ from daisychain.cluster.roster import MAX_MEMBERS
 from daisychain.cluster.state import Core, Joiner, Lead
 
 HOLDS_IN_FIRST_STEPS = 4
-"""A device whose first steps were given up for as many times its longest hold stays outside."""
+"""A device whose first steps were given up for as many times its longest hold stays outside..."""
+OUTSIDE_A_MS_HELD = 10
+"""... for as many milliseconds as make good for one: so it costs the room a tenth of the time at
+most, however often it comes."""
 
 # -------------------------------------------------------------------------------- the leader
 
@@ -324,6 +327,17 @@ def count_holds(core: Core, lead: Lead) -> None:
     for name in lead.holding:
         lead.held_ms[name] += core.now - lead.settled_ms
     lead.holding, lead.settled_ms = (), core.now
+    _forgive(core, lead)
+
+
+def _forgive(core: Core, lead: Lead) -> None:
+    """Those that have stayed outside meanwhile may be waited for again for a part of that time."""
+    made_good_ms = (core.now - lead.forgiven_ms) // OUTSIDE_A_MS_HELD
+    lead.forgiven_ms += made_good_ms * OUTSIDE_A_MS_HELD
+    if not made_good_ms:
+        return
+    outside = lead.held_ms.keys() - lead.joiners.keys() - set(core.roster)
+    lead.held_ms -= dict.fromkeys(outside, made_good_ms)
 
 
 def earn(lead: Lead, roster: tuple[str, ...], step_ms: int) -> None:

@@ -27,6 +27,12 @@ from daisychain.cluster.times import MOST_BACKLOG_STEPS
 
 OWN_FAILURES = 3
 """A device that fails so often in a row, by its own doing, to take the room's state in gives up."""
+REFUSALS = {
+    Reason.DEADLINE: "This device was too slow for the room, which trains on without it; "
+    "it will be tried again in some minutes.",
+    Reason.FULL: "The room is full; this device comes in as soon as another one leaves.",
+}
+"""What a person reads where the reason's name does not say it."""
 
 
 def start(core: Core, abandon: bool = False) -> None:
@@ -335,7 +341,8 @@ def refused(core: Core, source: str, message: Refuse) -> bool:
     if source != core.leader and not was_asked and not succeeded:
         core.dropped["refused by a stranger"] += 1
         return False
-    core.notice("refused", f"The room did not let this device in: {message.reason}.", (source,))
+    usual = f"The room did not let this device in: {message.reason}."
+    core.notice("refused", REFUSALS.get(message.reason, usual), (source,))
     return message.reason in (Reason.KICKED, Reason.GUARD)
 
 

@@ -155,7 +155,8 @@ class Lead:
     ``mandate`` is the epoch at which it was elected; ``distrust`` names for each joiner the
     sources that failed it.  ``holding``: the joiners for which the room waits since ``settled_ms``;
     ``held_ms``: how long it has waited so far for each device outside, however often that asked to
-    come in, and in first steps that were given up for it.
+    come in, and in first steps that were given up for it; made good by steps and by staying outside
+    (up to ``forgiven_ms``).
     """
 
     mandate: int
@@ -168,6 +169,7 @@ class Lead:
     distrust: dict[str, set[str]] = field(default_factory=dict)
     holding: tuple[str, ...] = ()
     settled_ms: int = 0
+    forgiven_ms: int = 0
     held_ms: Counter[str] = field(default_factory=Counter)
 
 
