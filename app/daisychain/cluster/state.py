@@ -25,6 +25,7 @@ from daisychain.cluster.vote_messages import Status
 from daisychain.cluster.wire import MAX_HOPS
 from daisychain.model.config import STATE_BYTES
 
+SILENT_MS = -(1 << 40)
 MAX_PEERS = 2 * MAX_MEMBERS
 HISTORY = 16
 """Steps of which the weights hash is remembered."""
@@ -36,10 +37,12 @@ MAX_EARLY = 4 * MAX_MEMBERS
 
 @dataclass(slots=True)
 class Peer:
-    """Another device, linked or only heard of."""
+    """Another device, linked or only heard of: lately over whatever way, and over its own link."""
 
     linked: bool = False
+    linked_ms: int = 0
     heard_ms: int = 0
+    direct_ms: int = SILENT_MS
     beat: Beat | None = None
 
 
@@ -384,12 +387,21 @@ class Core:
     def heard(self, device: str) -> bool:
         """True if ``device`` was heard from lately, or announced to be busy."""
         peer = self.peers.get(device)
-        if peer is None:
+        return peer is not None and self.now - peer.heard_ms < self._patience_ms(peer)
+
+    def speaks_for_itself(self, device: str) -> bool:
+        """True if ``device`` is linked and uses its link: then nobody else brings its messages.
+
+        What was under way when the link came up may be late; a link may be open at this end only.
+        """
+        peer = self.peers.get(device)
+        if peer is None or not peer.linked or self.now - peer.linked_ms < self.times.beat_ms:
             return False
-        patience = self.times.suspect_ms
-        if peer.beat is not None:
-            patience = max(patience, min(peer.beat.busy_ms, self.times.busy_limit_ms))
-        return self.now - peer.heard_ms < patience
+        return self.now - peer.direct_ms < self._patience_ms(peer)
+
+    def _patience_ms(self, peer: Peer) -> int:
+        announced = peer.beat.busy_ms if peer.beat is not None else 0
+        return max(self.times.suspect_ms, min(announced, self.times.busy_limit_ms))
 
     def present(self, device: str) -> bool:
         """True if ``device`` was heard from lately and is in reach."""
