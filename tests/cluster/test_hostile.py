@@ -180,7 +180,7 @@ class Holder(Device):
         if not isinstance(event, events.Tick):
             return
         self.beats += 1
-        beat = Beat(self.beats, 0, "a", 0, Phase.JOINING, 9_000, ("a", "b"), (), "z", "toy")
+        beat = Beat(self.beats, 0, "a", 0, "", Phase.JOINING, 9_000, ("a", "b"), (), "z", "toy")
         for name in "ab":
             self.world.post("z", name, Envelope("z", name, 8, beat))
         quiet_ms = self.world.now - self.acted_ms if self.acted_ms >= 0 else 1 << 40

@@ -110,11 +110,13 @@ def beat(core: Core) -> None:
 
 
 def _beat_to(core: Core, device: str) -> None:
+    at = core.committed
     message = Beat(
         core.sequence,
         core.promised,
         core.leader if core.leader != core.me or core.leads else "",
-        core.committed.step if core.committed else 0,
+        at.step if at else 0,
+        at.weights_hash if at else "",
         _phase(core),
         joining.progress_left_ms(core),
         tuple(sorted(name for name, peer in core.peers.items() if peer.linked))[:MAX_MEMBERS],

@@ -91,13 +91,14 @@ DEFAULT_TIMES = Times()
 
 @dataclass(frozen=True)
 class MemberView:
-    """One row of the table of devices."""
+    """One row of the table of devices; ``weights_hash`` is that of ``step``, empty if not known."""
 
     id: str
     name: str
     kind: str
     state: str
     step: int
+    weights_hash: str
     linked: bool
     leader: bool
     in_roster: bool
@@ -169,10 +170,10 @@ class Node:
     def _view(self, device: str, name: str, kind: str, state: str, linked: bool) -> MemberView:
         core = self.core
         peer = core.peers.get(device)
-        at = core.committed.step if core.committed else 0
-        step = peer.beat.step if peer is not None and peer.beat is not None else at
+        told = core.committed if device == core.me else peer.beat if peer else None
+        step, weights_hash = (told.step, told.weights_hash) if told else (0, "")
         leads, member = device == core.leader, device in core.roster
-        return MemberView(device, name, kind, state, step, linked, leads, member)
+        return MemberView(device, name, kind, state, step, weights_hash, linked, leads, member)
 
     def _finish(self, settle: bool = True) -> list[Effect]:
         core = self.core

@@ -26,12 +26,16 @@ from daisychain.cluster.fields import (
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """Heartbeat: alive, where in the run, linked to whom; relayed to those not linked to it."""
+    """Heartbeat: alive, where in the run, linked to whom; relayed to those not linked to it.
+
+    ``weights_hash`` is that of ``step``; empty while the sender applies it.
+    """
 
     sequence: Count
     epoch: Count
     leader: NoOrId
     step: Count
+    weights_hash: NoOrHash
     phase: Phase
     busy_ms: Count
     links: Ids

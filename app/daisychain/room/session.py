@@ -223,7 +223,7 @@ class RoomSession(People, Workshop):
         if self._node is None or self._stage != "inside":
             return []
         shares = self._last.get("members", [])
-        return member_rows(self._node, self.mesh, shares, self._weights_hash())
+        return member_rows(self._node, self.mesh, shares)
 
     # ------------------------------------------------------------ the run
 
