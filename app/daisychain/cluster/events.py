@@ -12,6 +12,7 @@ from daisychain.cluster.effects import WorkKind
 from daisychain.cluster.exchange import Exchange
 from daisychain.cluster.messages import Envelope
 from daisychain.cluster.reduce_plan import Flow, Layout
+from daisychain.cluster.roster import ROOM_MEMBERS
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Settings:
     exchange_alone: bool = False
     total_micro_batches: int | None = None
     max_micro_batches: int = 16
-    max_members: int = 16
+    max_members: int = ROOM_MEMBERS
     last_step: int = 0
     approve_all: bool = False
 
