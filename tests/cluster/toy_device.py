@@ -273,8 +273,10 @@ class Device:
         self.queued[effect.joiner] = []
 
     def do_ServeState(self, effect: effects.ServeState) -> None:
+        kept = self.kept.get(effect.joiner)
+        if kept is None:  # it asks for what was never set aside
+            return
         self.serving[effect.joiner] = True
-        kept = self.kept[effect.joiner]
         self.world.post_bulk(self.me, effect.joiner, ("state", *kept))
         for item in self.queued.pop(effect.joiner, []):
             self.world.post_bulk(self.me, effect.joiner, ("catch-up", *item))

@@ -29,7 +29,8 @@ from daisychain.cluster.vote_messages import Stop
 def next_epoch(core: Core) -> int:
     """An epoch above all that were heard of, and that no other leader can choose."""
     index = core.roster.index(core.me)
-    core.seen = (max(core.seen, core.promised) // MAX_MEMBERS + 1) * MAX_MEMBERS + index
+    used = max(core.seen, core.promised, core.ended[1])
+    core.seen = (used // MAX_MEMBERS + 1) * MAX_MEMBERS + index
     return core.seen
 
 
@@ -126,8 +127,9 @@ def _propose(core: Core, lead: Lead) -> None:
     lead.newcomers = {member for member in members if member not in present}
     lead.guards.clear()
     before = max((lead.joiners[member].after_epoch for member in lead.newcomers), default=0)
-    if lead.newcomers & core.left or before >= core.promised:
-        # An epoch that they accept, and after which nobody takes their leaving for news.
+    ended = core.has_ended(at.step + 1, core.promised)
+    if ended or lead.newcomers & core.left or before >= core.promised:
+        # An epoch that all accept, and after which nobody takes newcomers' leaving for news.
         core.promised = next_epoch(core)
     proposal = _proposal(core, at, members, links)
     for member in members:

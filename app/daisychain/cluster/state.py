@@ -298,8 +298,16 @@ class Core:
 
     def note_epoch(self, epoch: int) -> None:
         """Remember that ``epoch`` is in use; an absurd one must not use up the numbers."""
-        if epoch - self.seen <= EPOCH_LEAP:
+        if not self.is_absurd(epoch):
             self.seen = max(self.seen, epoch)
+
+    def is_absurd(self, epoch: int) -> bool:
+        """True if no leader can have come so far since this device last heard of one."""
+        return epoch - max(self.seen, self.promised) > EPOCH_LEAP
+
+    def has_ended(self, step: int, epoch: int) -> bool:
+        """True for an attempt that was given up: whatever comes after it has a higher epoch."""
+        return epoch <= self.ended[1] and (step, epoch) <= self.ended
 
     # ------------------------------------------------------------------------------- sending
 
