@@ -26,6 +26,8 @@ KINDS = (
     "reborn",
     "kick",
     "lost",
+    "half-open",
+    "no data",
 )
 
 
@@ -70,6 +72,13 @@ def inject(world: World, fault: Fault) -> None:
             other = live[(fault.pick + fault.other) % len(live)]
             if other is not device:
                 world.cut(device.me, other.me)
+        case "half-open":
+            other = live[(fault.pick + fault.other) % len(live)]
+            if other is not device:
+                world.half_open(device.me, other.me, 40 * fault.other)
+        case "no data":
+            if (attempt := device.node.core.attempt) is not None:
+                device.give(events.ComputeFailed(*attempt.key, "The data does not come."))
         case "split":
             groups: tuple[list[str], list[str]] = ([], [])
             for i, name in enumerate(sorted(world.devices)):
@@ -126,8 +135,10 @@ def can_decide(world: World) -> bool:
     last = max(devices, key=lambda d: d.node.core.committed.step)  # type: ignore[union-attr]
     roster = last.node.core.roster
     left = set().union(*(d.node.core.left for d in devices))
-    here = [d.me for d in devices if d.me in roster and d.mode is not Mode.AWAY]
-    return quorum([me for me in here if me not in left], roster)
+    here = {d.me for d in devices if d.me in roster and d.mode is not Mode.AWAY}
+    # Who was removed may not have heard of it, and those who know do not decide with it.
+    removed = {me for d in devices for me in d.node.core.banned}
+    return quorum(here - left - removed, roster)
 
 
 def run_schedule(world: World, size: int, faults: list[Fault]) -> None:

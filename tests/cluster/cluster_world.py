@@ -151,6 +151,17 @@ class World:
                 if me in self.devices:
                     self.devices[me].give(events.LinkDown(peer))
 
+    def half_open(self, a: str, b: str, ms: int) -> None:
+        """The link breaks, and only ``a`` notices at once; ``b`` does ``ms`` later."""
+        if self.linked(a, b):
+            self.cuts.add(frozenset((a, b)))
+            self.devices[a].give(events.LinkDown(b))
+            self.at(self.now + ms, self._notice_cut, a, b)
+
+    def _notice_cut(self, a: str, b: str) -> None:
+        if not self.linked(a, b):
+            self.devices[b].give(events.LinkDown(a))
+
     def mend(self, a: str, b: str) -> None:
         if not self.linked(a, b):
             self.cuts.discard(frozenset((a, b)))

@@ -230,7 +230,7 @@ def test_full_room_and_full_doorstep() -> None:
         town.carry(me, town.lobbies[me].meet(IDS[0], 0.0))
     town.settle()
     assert [town.lobbies[me].stage for me in IDS[1:3]] == ["inside", "refused"]
-    assert town.of(IDS[2], TurnedAway)[0].reason == "The room is full."
+    assert town.of(IDS[2], TurnedAway)[0].reason == "The room is full: it takes 2 devices."
 
     host = Lobby(Member(IDS[0], "Ann", "k"))
     host.open_room()

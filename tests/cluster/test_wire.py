@@ -58,7 +58,7 @@ from daisychain.cluster.wire import Frame
 HASH = "0123456789abcdef" * 2
 ROW = Exchanged(340, 5_000_000, 5_000_001)
 SAMPLES: list[Message] = [
-    Beat(9, 64, "a", 5, Phase.COMPUTE, 0, ("b", "c"), ("c",), "Ann's phone", "Pixel 8"),
+    Beat(9, 64, "a", 5, HASH, Phase.COMPUTE, 0, ("b", "c"), ("c",), "Ann's phone", "Pixel 8"),
     Join("Ann", "laptop", 0, 0, "", "", 0, ""),
     Refuse(Reason.FULL),
     Snapshot(4, "c", True),
@@ -126,7 +126,7 @@ def test_the_largest_messages_fit() -> None:
         Commit(1, 1, HASH, 2**32 - 1, (Exchanged(*([2**32 - 1] * 3)),) * 32),
         Admit(1, 1, 0, ids[0], HASH, HASH, HASH, big, ids, "\N{GRINNING FACE}" * 8192),
         FooterIs(2**32 - 1, 8, 8, "A" * 32_768),
-        Beat(1, 1, ids[0], 1, Phase.IDLE, 1, ids, ids, "\N{GRINNING FACE}" * 64, "k" * 64),
+        Beat(1, 1, ids[0], 1, HASH, Phase.IDLE, 1, ids, ids, "\N{GRINNING FACE}" * 64, "k" * 64),
     ):
         data = wire.encode(Envelope(ids[0], ids[1], 8, message))
         assert len(data) <= wire.CONTROL_BYTES

@@ -29,6 +29,8 @@ FAST_TIMES = Times(
     election_ms=400,
     rejoin_ms=1_200,
     join_retry_ms=1_200,
+    return_ms=4_000,
+    longest_return_ms=16_000,
     transfer_stall_ms=2_000,
     loading_limit_ms=20_000,
     hold_ms=6_000,
@@ -271,8 +273,10 @@ class Device:
         self.queued[effect.joiner] = []
 
     def do_ServeState(self, effect: effects.ServeState) -> None:
+        kept = self.kept.get(effect.joiner)
+        if kept is None:  # it asks for what was never set aside
+            return
         self.serving[effect.joiner] = True
-        kept = self.kept[effect.joiner]
         self.world.post_bulk(self.me, effect.joiner, ("state", *kept))
         for item in self.queued.pop(effect.joiner, []):
             self.world.post_bulk(self.me, effect.joiner, ("catch-up", *item))

@@ -9,7 +9,7 @@ import pytest
 from memory_room import Device, Wire, room_settings
 
 from daisychain.cluster import effects, events
-from daisychain.errors import DeviceError
+from daisychain.errors import DeviceError, DeviceLost
 from daisychain.room import replay
 from daisychain.room.run import Run
 
@@ -125,5 +125,25 @@ def test_a_device_whose_program_stumbles_says_so_and_leaves() -> None:
         assert "The program has stumbled: AttributeError" in str(devices[1].host.failure)
         assert devices[1].node.core.mode is effects.Mode.LEFT
         await until_steps(world, devices[:1], 2)
+
+    run_room(play)
+
+
+def test_a_device_that_had_stepped_aside_comes_back_from_a_loss_too() -> None:
+    async def play(world: Wire) -> None:
+        devices = [await join(world, "aaaa"), await join(world, "bbbb")]
+        await until_steps(world, devices, 2)
+        device, core = devices[1], devices[1].node.core
+        await world.until(lambda: core.attempt is not None and core.attempt.guard is None)
+        assert core.attempt is not None
+        device.host.give(events.ComputeFailed(*core.attempt.key, "The data does not come."))
+        assert core.mode is effects.Mode.AWAY
+
+        async def lose(run: Run) -> None:
+            raise DeviceLost("The GPU was lost.")
+
+        with pytest.raises(DeviceLost):
+            await device.host.between(lose)
+        await until_steps(world, devices, 2)
 
     run_room(play)

@@ -35,7 +35,10 @@ from daisychain.cluster.roster import MAX_MEMBERS
 from daisychain.cluster.state import Core, Joiner, Lead
 
 HOLDS_IN_FIRST_STEPS = 4
-"""A device whose first steps were given up for as many times its longest hold stays outside."""
+"""A device whose first steps were given up for as many times its longest hold stays outside..."""
+OUTSIDE_A_MS_HELD = 10
+"""... for as many milliseconds as make good for one: so it costs the room a tenth of the time at
+most, however often it comes."""
 
 # -------------------------------------------------------------------------------- the leader
 
@@ -86,6 +89,10 @@ def on_join(core: Core, source: str, message: Join) -> None:
             return
         lead.left_out.add(source)
         core.look_around = True
+    known = lead.joiners.get(source)
+    if known is not None and not same and _is_being_hashed(core, known):
+        known.after_epoch = max(known.after_epoch, message.after_epoch)
+        return
     joiner = Joiner(message.name, message.kind, core.now, message.after_epoch)
     joiner.synced_step = at.step if same else -1
     lead.joiners[source] = joiner
@@ -133,7 +140,25 @@ def admit_waiting(core: Core, lead: Lead) -> None:
         if joiner.synced_step == at.step or at.step == 0:
             _send_admit(core, name, joiner)
         else:
-            core.do(HashState(at.step))
+            joiner.expected = _state_hash(core, at.step)
+            _compare(core, name, joiner)
+
+
+def _is_being_hashed(core: Core, joiner: Joiner) -> bool:
+    """True for one that waits for hashes of the current state: asking again makes it no faster."""
+    at = core.committed
+    assert at is not None
+    waits = bool(joiner.source) and not joiner.admitted
+    return waits and joiner.step == at.step and core.alive(joiner.source)
+
+
+def _state_hash(core: Core, step: int) -> str:
+    """The hash of the current state, empty until it is known: it is asked for once a step, however
+    many come in, and however often."""
+    if core.state_hash[0] != step:
+        core.state_hash = step, ""
+        core.do(HashState(step))
+    return core.state_hash[1]
 
 
 def _least_busy(core: Core, lead: Lead, name: str) -> str:
@@ -157,6 +182,8 @@ def _least_busy(core: Core, lead: Lead, name: str) -> str:
 
 def state_hashed(core: Core, event: StateHashed) -> None:
     """This device's whole state is hashed: for the joiners that it admits or serves."""
+    if core.state_hash[0] == event.step:
+        core.state_hash = event.step, event.state_hash
     for name, joiner in tuple(core.lead.joiners.items()) if core.lead else ():
         if joiner.step == event.step and joiner.source and not joiner.expected:
             joiner.expected = event.state_hash
@@ -244,7 +271,15 @@ def on_synced(core: Core, source: str, message: Synced) -> None:
 
 
 def on_fetch_failed(core: Core, source: str, message: FetchFailed) -> None:
-    """A joiner got no state, or a wrong one: try another source; if it was this one, stop."""
+    """A joiner got no state, or a wrong one: try another source; if it was this one, stop.
+
+    If it was the joiner's own doing, nobody is blamed, and nothing is kept for it until it asks.
+    """
+    if message.source == source:
+        stop_feeding(core, source)
+        if core.lead is not None:
+            core.lead.joiners.pop(source, None)
+        return
     if message.source == core.me:
         stop_feeding(core, source)
     if core.lead is None or message.source not in core.roster:
@@ -292,6 +327,17 @@ def count_holds(core: Core, lead: Lead) -> None:
     for name in lead.holding:
         lead.held_ms[name] += core.now - lead.settled_ms
     lead.holding, lead.settled_ms = (), core.now
+    _forgive(core, lead)
+
+
+def _forgive(core: Core, lead: Lead) -> None:
+    """Those that have stayed outside meanwhile may be waited for again for a part of that time."""
+    made_good_ms = (core.now - lead.forgiven_ms) // OUTSIDE_A_MS_HELD
+    lead.forgiven_ms += made_good_ms * OUTSIDE_A_MS_HELD
+    if not made_good_ms:
+        return
+    outside = lead.held_ms.keys() - lead.joiners.keys() - set(core.roster)
+    lead.held_ms -= dict.fromkeys(outside, made_good_ms)
 
 
 def earn(lead: Lead, roster: tuple[str, ...], step_ms: int) -> None:
@@ -356,9 +402,12 @@ def on_snapshot(core: Core, source: str, message: Snapshot) -> None:
     core.feeds[message.joiner] = message.step
     if message.copy:
         core.do(KeepState(message.joiner, message.step))
-        if not core.leads:
+        if core.leads:
+            return
+        if known := _state_hash(core, message.step):
+            core.send(source, StateHash(message.step, known))
+        else:
             core.hashing.add(message.step)
-            core.do(HashState(message.step))
 
 
 def on_fetch(core: Core, source: str, message: Fetch) -> None:

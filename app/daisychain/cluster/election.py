@@ -43,6 +43,9 @@ def on_query(core: Core, source: str, message: Query) -> None:
     if core.committed is None or source not in core.known:
         core.dropped["query from outside"] += 1
         return
+    if core.is_absurd(message.epoch):
+        core.dropped["absurd epoch"] += 1
+        return
     if core.mode in (Mode.HALTED, Mode.LEFT, Mode.AWAY) or core.me in core.left:
         return
     content = core.leader not in ("", source) and core.mode is not Mode.PAUSED

@@ -12,6 +12,7 @@ from daisychain.cluster.effects import WorkKind
 from daisychain.cluster.exchange import Exchange
 from daisychain.cluster.messages import Envelope
 from daisychain.cluster.reduce_plan import Flow, Layout
+from daisychain.cluster.roster import ROOM_MEMBERS
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Settings:
     exchange_alone: bool = False
     total_micro_batches: int | None = None
     max_micro_batches: int = 16
-    max_members: int = 16
+    max_members: int = ROOM_MEMBERS
     last_step: int = 0
     approve_all: bool = False
 
@@ -158,7 +159,7 @@ class ComputeDone:
 
 @dataclass(frozen=True, slots=True)
 class ComputeFailed:
-    """This device cannot do its part now (no data, device lost); it stays out until `Back`."""
+    """This device cannot do its part now (no data, say): it steps aside, for a while."""
 
     step: int
     epoch: int
@@ -271,9 +272,13 @@ class FooterRead:
 
 @dataclass(frozen=True, slots=True)
 class StateFailed:
-    """Answer to `FetchState`: the state did not come."""
+    """Answer to `FetchState`: this device cannot build the run or take the state in.
+
+    That is nobody else's doing: bytes that do not come or are wrong the node notices by itself.
+    """
 
     step: int
+    why: str
 
 
 @dataclass(frozen=True, slots=True)

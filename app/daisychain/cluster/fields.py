@@ -18,6 +18,7 @@ U32 = (1 << 32) - 1
 U48 = (1 << 48) - 1
 MAX_SCALARS = 16
 MAX_MICRO_BATCHES = 1024
+LABEL_CHARACTERS = 64
 MAX_SETTINGS_CHARACTERS = 8192
 TREE_FANOUT = 64
 MAX_FOOTER_PARTS = 8
@@ -144,6 +145,12 @@ def _short(longest: int) -> Callable[[str], object]:
     return lambda value: len(value) <= longest and _TEXT.match(value)
 
 
+def as_label(sentence: str) -> str:
+    """The beginning of a text of any length, as a `Label` holds it."""
+    printable = "".join(c if _TEXT.match(c) else " " for c in sentence)
+    return printable[:LABEL_CHARACTERS]
+
+
 _id, _hash = text(is_id), text(_HASH.match)
 
 Count = Annotated[int, number(U32)]
@@ -155,7 +162,7 @@ Id = Annotated[str, _id]
 NoOrId = Annotated[str, text(is_id, optional=True)]
 Hash = Annotated[str, _hash]
 NoOrHash = Annotated[str, text(_HASH.match, optional=True)]
-Label = Annotated[str, text(_short(64))]
+Label = Annotated[str, text(_short(LABEL_CHARACTERS))]
 FooterPart = Annotated[int, number(MAX_FOOTER_PARTS)]
 FooterText = Annotated[str, text(_BASE64.match)]
 SettingsText = Annotated[str, text(_short(MAX_SETTINGS_CHARACTERS))]

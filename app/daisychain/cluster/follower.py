@@ -24,8 +24,11 @@ def on_propose(core: Core, source: str, proposal: Propose) -> None:
     if core.mode is Mode.AWAY or proposal.epoch <= core.left_epoch or _is_outside(core, source):
         steps.decline(core, source, proposal, Reason.FAILED)
         return
+    if core.me in core.roster and core.is_absurd(proposal.epoch):
+        core.dropped["absurd epoch"] += 1
+        return
     core.note_epoch(proposal.epoch)
-    if (proposal.step, proposal.epoch) <= core.ended:
+    if core.has_ended(proposal.step, proposal.epoch):
         core.dropped["proposal of an ended attempt"] += 1
         return
     if not may_follow(core, source, proposal.epoch, proposal.mandate):
@@ -121,6 +124,9 @@ def on_abort(core: Core, source: str, message: Abort) -> None:
     """The leader gives an attempt up."""
     if source != core.leader:
         core.dropped["abort not from the leader"] += 1
+        return
+    if core.is_absurd(message.epoch):
+        core.dropped["absurd epoch"] += 1
         return
     if core.held is not None and core.held[1].epoch <= message.epoch:
         core.held = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from daisychain.cluster import attempt as steps
 from daisychain.cluster.effects import Apply, AwaitSteps, FetchState, Mode, UseState
-from daisychain.cluster.events import PlanWanted, StateLoaded
+from daisychain.cluster.events import PlanWanted, StateFailed, StateLoaded
 from daisychain.cluster.fields import Reason
 from daisychain.cluster.room_messages import (
     Admit,
@@ -24,6 +24,15 @@ from daisychain.cluster.roster import MAX_MEMBERS
 from daisychain.cluster.state import Committed, Core, Joining
 from daisychain.cluster.step_messages import Propose
 from daisychain.cluster.times import MOST_BACKLOG_STEPS
+
+OWN_FAILURES = 3
+"""A device that fails so often in a row, by its own doing, to take the room's state in gives up."""
+REFUSALS = {
+    Reason.DEADLINE: "This device was too slow for the room, which trains on without it; "
+    "it will be tried again in some minutes.",
+    Reason.FULL: "The room is full; this device comes in as soon as another one leaves.",
+}
+"""What a person reads where the reason's name does not say it."""
 
 
 def start(core: Core, abandon: bool = False) -> None:
@@ -41,9 +50,9 @@ def start(core: Core, abandon: bool = False) -> None:
 
 
 def ask(core: Core) -> None:
-    """Ask every leader in reach."""
+    """Ask every leader in reach, unless this device rests after a failure of its own."""
     joining, at = core.joining, core.committed
-    if joining is None:
+    if joining is None or core.now < core.rest_until_ms:
         return
     joining.asked_ms = core.now
     held = (at.step, at.epoch, at.reduced_hash, at.weights_hash) if at else (0, 0, "", "")
@@ -208,14 +217,15 @@ def state_loaded(core: Core, event: StateLoaded) -> None:
     core.committed, joining.pending = joining.pending, None
     core.known.update(core.roster)
     core.left, core.vote, core.bound = {core.me}, None, ""
-    core.hashes = {event.step: event.weights_hash}
+    core.hashes, core.state_hash = {event.step: event.weights_hash}, (event.step, event.state_hash)
+    core.own_failures = 0
     joining.loaded, joining.progress_ms = True, core.now
     catch_up(core)
 
 
 def state_progress(core: Core) -> None:
     """The host is still at it."""
-    if core.joining is not None:
+    if core.joining is not None and core.joining.source:
         core.joining.progress_ms = core.now
 
 
@@ -225,17 +235,33 @@ def plan_wanted(core: Core, event: PlanWanted) -> None:
         core.send(event.source, FetchPlan(event.plan_hash))
 
 
-def state_failed(core: Core, step: int) -> None:
-    """The host could not get the state."""
+def state_failed(core: Core, event: StateFailed) -> bool:
+    """This device failed by its own doing; True if that was once too often.
+
+    It blames nobody, has nothing kept for it, and rests for longer each time before it asks again.
+    """
     joining = core.joining
-    if joining is not None and joining.pending is not None and joining.pending.step == step:
-        _failed(core, joining)
+    if joining is None or joining.pending is None or joining.pending.step != event.step:
+        return False
+    _tell_failure(core, joining, core.me)
+    core.own_failures += 1
+    core.rest_until_ms = core.now + (core.times.join_retry_ms << core.own_failures - 1)
+    core.joining = Joining(core.now, progress_ms=core.now)
+    if core.own_failures < OWN_FAILURES:
+        return False
+    core.notice("gave up", f"This device tried {OWN_FAILURES} times and left the room. {event.why}")
+    return True
 
 
 def _failed(core: Core, joining: Joining) -> None:
-    for device in {joining.leader, joining.source} - {""}:
-        core.send(device, FetchFailed(joining.source))
+    """The source failed this device: the leader finds another one."""
+    _tell_failure(core, joining, joining.source)
     core.joining = Joining(core.now, joining.asked, progress_ms=core.now)
+
+
+def _tell_failure(core: Core, joining: Joining, blamed: str) -> None:
+    for device in sorted({joining.leader, joining.source} - {""}):
+        core.send(device, FetchFailed(blamed))
 
 
 def wrong_weights(core: Core) -> None:
@@ -315,7 +341,8 @@ def refused(core: Core, source: str, message: Refuse) -> bool:
     if source != core.leader and not was_asked and not succeeded:
         core.dropped["refused by a stranger"] += 1
         return False
-    core.notice("refused", f"The room did not let this device in: {message.reason}.", (source,))
+    usual = f"The room did not let this device in: {message.reason}."
+    core.notice("refused", REFUSALS.get(message.reason, usual), (source,))
     return message.reason in (Reason.KICKED, Reason.GUARD)
 
 

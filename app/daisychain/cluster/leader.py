@@ -8,7 +8,7 @@ from daisychain.cluster import admission, halting, joining
 from daisychain.cluster import attempt as steps
 from daisychain.cluster.effects import Mode
 from daisychain.cluster.exchange import Exchange
-from daisychain.cluster.fields import Phase, Reason
+from daisychain.cluster.fields import Phase, Reason, as_label
 from daisychain.cluster.hashtree import minority
 from daisychain.cluster.room_messages import Leave, Refuse
 from daisychain.cluster.roster import MAX_MEMBERS, distances, quorum
@@ -29,7 +29,8 @@ from daisychain.cluster.vote_messages import Stop
 def next_epoch(core: Core) -> int:
     """An epoch above all that were heard of, and that no other leader can choose."""
     index = core.roster.index(core.me)
-    core.seen = (max(core.seen, core.promised) // MAX_MEMBERS + 1) * MAX_MEMBERS + index
+    used = max(core.seen, core.promised, core.ended[1])
+    core.seen = (used // MAX_MEMBERS + 1) * MAX_MEMBERS + index
     return core.seen
 
 
@@ -126,8 +127,9 @@ def _propose(core: Core, lead: Lead) -> None:
     lead.newcomers = {member for member in members if member not in present}
     lead.guards.clear()
     before = max((lead.joiners[member].after_epoch for member in lead.newcomers), default=0)
-    if lead.newcomers & core.left or before >= core.promised:
-        # An epoch that they accept, and after which nobody takes their leaving for news.
+    ended = core.has_ended(at.step + 1, core.promised)
+    if ended or lead.newcomers & core.left or before >= core.promised:
+        # An epoch that all accept, and after which nobody takes newcomers' leaving for news.
         core.promised = next_epoch(core)
     proposal = _proposal(core, at, members, links)
     for member in members:
@@ -280,8 +282,7 @@ def _expired(core: Core, lead: Lead, attempt: Attempt) -> None:
         give_up(core, Reason.DEADLINE, ())
     elif slow == (core.me,):
         give_up(core, Reason.DEADLINE, ())
-        leave(core, "too slow")
-        core.become(Mode.AWAY)
+        step_aside(core, "too slow", "This device took too long for a step that all waited for")
     else:
         give_up(core, Reason.DEADLINE, tuple(member for member in slow if member != core.me))
 
@@ -314,8 +315,23 @@ def leave(core: Core, why: str) -> None:
         core.left.add(core.me)
     core.lead = core.election = core.joining = core.held = None
     steps.abort(core)
-    farewell = Leave(core.left_epoch, at.step if at else 0, core.bound, why)
+    farewell = Leave(core.left_epoch, at.step if at else 0, core.bound, as_label(why))
     core.broadcast(tuple(core.peers), farewell)
+
+
+def step_aside(core: Core, why: str, what_happened: str) -> None:
+    """Leave for a while: this device comes back by itself, later if it has just done so.
+
+    ``what_happened`` begins the sentence that tells the person.
+    """
+    leave(core, why)
+    core.become(Mode.AWAY)
+    core.beat_ms = -1 << 40
+    times, soon = core.times, core.now - core.return_ms < 2 * core.pause_ms
+    core.pause_ms = min(2 * core.pause_ms, times.longest_return_ms) if soon else times.return_ms
+    core.return_ms = core.now + core.pause_ms
+    again = f"it comes back by itself in {core.pause_ms // 1000} s."
+    core.notice("stepped aside", f"{what_happened}; {again}")
 
 
 def _bound_to(core: Core, at: Committed) -> str:

@@ -16,10 +16,13 @@ from typing import Any, Literal
 
 from daisychain.cluster.identity import Member, clean_name
 from daisychain.cluster.register import MAX_REMOVED, Register, read_register, write_register
-from daisychain.cluster.roster import MAX_MEMBERS
+from daisychain.cluster.roster import ROOM_MEMBERS
 
 MAX_WAITING = 16
 KNOCK_MS = 3_000.0
+HEAR_MS = KNOCK_MS / 2
+"""A device at the door is heard once in this time, whatever names it gives."""
+MAX_HEARD = 64
 LEFT_MS = 1_500.0
 """A member whose last link was closed on purpose is gone unless it is back within this time."""
 LOST_MS = 1_800_000.0
@@ -44,7 +47,7 @@ class Expel:
 
 @dataclass(frozen=True)
 class Knocked:
-    """Host: a device asks to come in."""
+    """Host: a device asks to come in, for the first time."""
 
     member: Member
 
@@ -72,7 +75,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class Renamed:
-    """A member has a new name."""
+    """A member, or a device at the door, has a new name, or is at the door again."""
 
     member: Member
 
@@ -111,7 +114,7 @@ class Lobby:
     me: Member
     approve_all: bool = False
     drop_ms: float = 30_000.0
-    max_members: int = MAX_MEMBERS
+    max_members: int = ROOM_MEMBERS
     stage: Stage = "outside"
     may_knock: bool = True
     """A device that is not ready yet waits at the door."""
@@ -125,6 +128,7 @@ class Lobby:
     _approved: set[str] = field(default_factory=set)
     _now_ms: float = 0.0
     _refused: tuple[str, ...] = ()
+    _heard_ms: dict[str, float] = field(default_factory=dict)
     _unreached_ms: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -230,9 +234,9 @@ class Lobby:
         match body.get("t"):
             case "knock" if self.is_host:
                 name = clean_name(body.get("name"), "A device")
-                return self._knocked(Member(source, name, clean_name(body.get("kind"), "")))
+                return self._knocked(Member(source, name, clean_name(body.get("kind"), "")), now_ms)
             case "rename" if self.is_host:
-                return self._renamed(source, body.get("name"))
+                return self._renamed(source, body.get("name"), now_ms)
             case "leave":
                 return self._other_left(source, now_ms)
             case "register":
@@ -284,7 +288,7 @@ class Lobby:
         self.stage, self._knocked_ms = "knocking", now_ms
         return [Send(self._host, {"t": "knock", "name": self.me.name, "kind": self.me.kind})]
 
-    def _knocked(self, member: Member) -> list[Effect]:
+    def _knocked(self, member: Member, now_ms: float) -> list[Effect]:
         register = self.register
         assert register is not None
         if member.id in register.ids:
@@ -293,14 +297,27 @@ class Lobby:
             return [Send(member.id, _refusal("The host removed this device.")), Expel(member.id)]
         if member.id in self._refused:  # its knock crossed the answer; a new try has a new id
             return []
-        full = len(register.members) >= self.max_members
-        if full or (member.id not in self.waiting and len(self.waiting) >= MAX_WAITING):
-            return [Send(member.id, _refusal("The room is full.")), Expel(member.id)]
+        if len(register.members) >= self.max_members:
+            full = f"The room is full: it takes {self.max_members} devices."
+            return [Send(member.id, _refusal(full)), Expel(member.id)]
         if self.approve_all or member.id in self._approved:
             return self._admit(member)
-        known = self.waiting.get(member.id) == member
+        return self._at_door(member, now_ms)
+
+    def _at_door(self, member: Member, now_ms: float) -> list[Effect]:
+        """A device waits for an answer; it asks again and again, perhaps under another name."""
+        if self.waiting.get(member.id) == member:
+            return []
+        if member.id not in self.waiting and len(self.waiting) >= MAX_WAITING:
+            crowd = _refusal("Too many devices wait at the door.")
+            return [Send(member.id, crowd), Expel(member.id)]
+        heard_ms = self._heard_ms.get(member.id)
+        if heard_ms is not None and now_ms - heard_ms < HEAR_MS:
+            return []
+        others = {id: ms for id, ms in self._heard_ms.items() if id != member.id}
+        self._heard_ms = dict([*others.items(), (member.id, now_ms)][-MAX_HEARD:])
         self.waiting[member.id] = member
-        return [] if known else [Knocked(member)]
+        return [Knocked(member) if heard_ms is None else Renamed(member)]
 
     def _admit(self, member: Member) -> list[Effect]:
         register = self.register
@@ -311,12 +328,12 @@ class Lobby:
         members = tuple(sorted((*register.members, member)))
         return [*self._publish(replace(register, members=members)), Joined(member)]
 
-    def _renamed(self, source: str, name: object) -> list[Effect] | None:
+    def _renamed(self, source: str, name: object, now_ms: float) -> list[Effect] | None:
         register = self.register
         assert register is not None
         waiting = self.waiting.get(source)
         if waiting is not None:
-            return self._knocked(replace(waiting, name=clean_name(name, waiting.name)))
+            return self._knocked(replace(waiting, name=clean_name(name, waiting.name)), now_ms)
         for member in register.members:
             if member.id == source:
                 return self._rename(replace(member, name=clean_name(name, member.name)))

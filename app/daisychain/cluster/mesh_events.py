@@ -8,7 +8,7 @@ from typing import Any
 from daisychain.cluster import lobby
 from daisychain.cluster.identity import Member
 from daisychain.cluster.links import LinkSettings
-from daisychain.cluster.roster import MAX_MEMBERS
+from daisychain.cluster.roster import ROOM_MEMBERS
 from daisychain.cluster.signalling import RelayState
 from daisychain.cluster.transports import TransportTiming
 
@@ -21,7 +21,7 @@ class MeshSettings:
     links: LinkSettings = field(default_factory=LinkSettings)
     relay_timing: TransportTiming = field(default_factory=TransportTiming)
     approve_all: bool = False
-    max_members: int = MAX_MEMBERS
+    max_members: int = ROOM_MEMBERS
     tick_ms: float = 250.0
     seek_ms: float = 2_000.0
     seek_anybody_ms: float = 15_000.0

@@ -10,9 +10,7 @@ from daisychain.cluster.fields import Phase, Reason
 from daisychain.cluster.messages import Envelope, Message
 from daisychain.cluster.room_messages import Beat, Leave, Refuse
 from daisychain.cluster.roster import MAX_MEMBERS, is_id
-from daisychain.cluster.state import MAX_PEERS, Core, Peer
-
-SILENT_MS = -(1 << 40)
+from daisychain.cluster.state import MAX_PEERS, SILENT_MS, Core, Peer
 
 
 def link_up(core: Core, device: str) -> None:
@@ -24,7 +22,7 @@ def link_up(core: Core, device: str) -> None:
     if peer is None:
         core.do(CloseLink(device))
         return
-    peer.linked, peer.heard_ms = True, core.now
+    peer.linked, peer.linked_ms, peer.heard_ms = True, core.now, core.now
     if device in core.banned:
         core.banned[device] = core.now
         core.send(device, Refuse(Reason.KICKED))
@@ -38,7 +36,7 @@ def link_down(core: Core, device: str) -> None:
     """The channels to a device are closed."""
     core.look_around = True
     if device in core.peers:
-        core.peers[device].linked = False
+        core.peers[device].linked, core.peers[device].direct_ms = False, SILENT_MS
         if device in core.banned or core.way_to(device) is None:
             core.peers[device].heard_ms = SILENT_MS
 
@@ -70,6 +68,9 @@ def receive(core: Core, link: str, envelope: Envelope) -> Message | None:
     if link in core.banned and not isinstance(envelope.message, Leave):
         core.dropped["banned"] += 1
         return None
+    if relayed and core.speaks_for_itself(source):
+        core.dropped["in another's name"] += 1
+        return None
     if envelope.target != core.me:
         _forward(core, link, envelope)
         return None
@@ -77,6 +78,8 @@ def receive(core: Core, link: str, envelope: Envelope) -> Message | None:
     if peer is None:
         return None
     peer.heard_ms = core.now
+    if not relayed:
+        peer.direct_ms = core.now
     return envelope.message
 
 
@@ -107,11 +110,13 @@ def beat(core: Core) -> None:
 
 
 def _beat_to(core: Core, device: str) -> None:
+    at = core.committed
     message = Beat(
         core.sequence,
         core.promised,
         core.leader if core.leader != core.me or core.leads else "",
-        core.committed.step if core.committed else 0,
+        at.step if at else 0,
+        at.weights_hash if at else "",
         _phase(core),
         joining.progress_left_ms(core),
         tuple(sorted(name for name, peer in core.peers.items() if peer.linked))[:MAX_MEMBERS],

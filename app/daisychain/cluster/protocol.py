@@ -39,7 +39,8 @@ What a host must keep to
    (the initial weights for step 0); frames come from ``source``, which also has the room's data
    plan: give `PlanWanted`, the source's host gets `ServePlan`.  CATCH_UP flows of following
    steps come on the same link afterwards, for steps up to 2 * `Times.longest_backlog` ahead; give
-   `CatchUpReceived` for each.  `AwaitSteps` announces the same where the state is here already.
+   `CatchUpReceived` for each.  `StateFailed` is for failures of this device's own, see
+   `joining.state_failed`.  `AwaitSteps` announces the same where the state is here already.
    On the source, `KeepState` sets a consistent copy aside, `ServeState` sends it, `SendCatchUp`
    sends the reduced gradient of the step just committed.
    While it trains, a member may ask the leader for footers of the run's data: give `FooterWanted`
@@ -81,7 +82,7 @@ from daisychain.cluster.events import Event, Settings
 from daisychain.cluster.fields import Reason
 from daisychain.cluster.reduce_plan import Layout
 from daisychain.cluster.roster import is_id
-from daisychain.cluster.state import Committed, Core
+from daisychain.cluster.state import NO_STATE_HASH, Committed, Core
 from daisychain.cluster.times import Times
 from daisychain.errors import ClusterError
 
@@ -90,13 +91,14 @@ DEFAULT_TIMES = Times()
 
 @dataclass(frozen=True)
 class MemberView:
-    """One row of the table of devices."""
+    """One row of the table of devices; ``weights_hash`` is that of ``step``, empty if not known."""
 
     id: str
     name: str
     kind: str
     state: str
     step: int
+    weights_hash: str
     linked: bool
     leader: bool
     in_roster: bool
@@ -168,10 +170,10 @@ class Node:
     def _view(self, device: str, name: str, kind: str, state: str, linked: bool) -> MemberView:
         core = self.core
         peer = core.peers.get(device)
-        at = core.committed.step if core.committed else 0
-        step = peer.beat.step if peer is not None and peer.beat is not None else at
+        told = core.committed if device == core.me else peer.beat if peer else None
+        step, weights_hash = (told.step, told.weights_hash) if told else (0, "")
         leads, member = device == core.leader, device in core.roster
-        return MemberView(device, name, kind, state, step, linked, leads, member)
+        return MemberView(device, name, kind, state, step, weights_hash, linked, leads, member)
 
     def _finish(self, settle: bool = True) -> list[Effect]:
         core = self.core
@@ -257,6 +259,8 @@ def _received(core: Core, event: events.Received) -> None:
 
 
 def _tick(core: Core, event: events.Tick) -> None:
+    if core.mode is Mode.AWAY and 0 <= core.return_ms <= core.now:
+        _back(core, events.Back())
     peers.tick(core)
     halting.tick(core)
     election.tick(core)
@@ -292,6 +296,8 @@ def _pause(core: Core, event: events.Pause) -> None:
 
 
 def _away(core: Core, event: events.Away) -> None:
+    core.return_ms = -1  # whatever took it away brings it back
+    core.state_hash = NO_STATE_HASH  # a device that is lost answers nothing that it was asked
     if core.mode not in (Mode.HALTED, Mode.AWAY):
         leader.leave(core, event.why)
         core.become(Mode.AWAY)
@@ -343,8 +349,7 @@ def _rename(core: Core, event: events.Rename) -> None:
 
 def _compute_failed(core: Core, event: events.ComputeFailed) -> None:
     if core.attempt is not None and core.attempt.key == (event.step, event.epoch):
-        core.notice("failed", event.why)
-        _away(core, events.Away("failed"))
+        leader.step_aside(core, event.why, "This device could not compute its part of a step")
 
 
 def _state_lost(core: Core, event: events.StateLost) -> None:
@@ -364,7 +369,8 @@ def _state_progress(core: Core, event: events.StateProgress) -> None:
 
 
 def _state_failed(core: Core, event: events.StateFailed) -> None:
-    joining.state_failed(core, event.step)
+    if joining.state_failed(core, event):
+        _quit(core, events.Quit(event.why))
 
 
 def _catch_up_received(core: Core, event: events.CatchUpReceived) -> None:

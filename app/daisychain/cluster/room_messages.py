@@ -26,12 +26,16 @@ from daisychain.cluster.fields import (
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """Heartbeat: alive, where in the run, linked to whom; relayed to those not linked to it."""
+    """Heartbeat: alive, where in the run, linked to whom; relayed to those not linked to it.
+
+    ``weights_hash`` is that of ``step``; empty while the sender applies it.
+    """
 
     sequence: Count
     epoch: Count
     leader: NoOrId
     step: Count
+    weights_hash: NoOrHash
     phase: Phase
     busy_ms: Count
     links: Ids
@@ -143,7 +147,10 @@ class FooterIs:
 
 @dataclass(frozen=True, slots=True)
 class FetchFailed:
-    """Joiner to leader: the state from ``source`` did not come, or was not the one hashed."""
+    """Joiner to leader and source: the state from ``source`` did not come or was wrong.
+
+    One that names itself failed by its own doing: it asks again later, nothing is kept for it.
+    """
 
     source: Id
 

@@ -12,6 +12,9 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 
 MAX_MEMBERS = 32
+"""As many members messages and plans have room for."""
+ROOM_MEMBERS = 16
+"""As many devices a room takes in: its door, the lobby, and its leader go by it."""
 ID = re.compile(r"[0-9a-z]{1,16}\Z")
 
 

@@ -25,20 +25,24 @@ from daisychain.cluster.vote_messages import Status
 from daisychain.cluster.wire import MAX_HOPS
 from daisychain.model.config import STATE_BYTES
 
+SILENT_MS = -(1 << 40)
 MAX_PEERS = 2 * MAX_MEMBERS
 HISTORY = 16
 """Steps of which the weights hash is remembered."""
 EPOCH_LEAP = 1 << 20
+NO_STATE_HASH = (-1, "")
 MAX_EARLY = 4 * MAX_MEMBERS
 """Messages kept that belong to an attempt whose proposal has not come yet."""
 
 
 @dataclass(slots=True)
 class Peer:
-    """Another device, linked or only heard of."""
+    """Another device, linked or only heard of: lately over whatever way, and over its own link."""
 
     linked: bool = False
+    linked_ms: int = 0
     heard_ms: int = 0
+    direct_ms: int = SILENT_MS
     beat: Beat | None = None
 
 
@@ -154,7 +158,8 @@ class Lead:
     ``mandate`` is the epoch at which it was elected; ``distrust`` names for each joiner the
     sources that failed it.  ``holding``: the joiners for which the room waits since ``settled_ms``;
     ``held_ms``: how long it has waited so far for each device outside, however often that asked to
-    come in, and in first steps that were given up for it.
+    come in, and in first steps that were given up for it; made good by steps and by staying outside
+    (up to ``forgiven_ms``).
     """
 
     mandate: int
@@ -167,6 +172,7 @@ class Lead:
     distrust: dict[str, set[str]] = field(default_factory=dict)
     holding: tuple[str, ...] = ()
     settled_ms: int = 0
+    forgiven_ms: int = 0
     held_ms: Counter[str] = field(default_factory=Counter)
 
 
@@ -225,6 +231,12 @@ class Core:
     the highest epoch heard of.  ``left``: voters of the last committed roster that gave up their
     vote, by leaving or by coming in anew; ``banned``: who was removed, and when.
     ``coming`` are those that step 1 may wait for, since ``hold_ms``.
+    ``hashing``: the steps of which the leader is owed the hash of the whole state; ``state_hash``:
+    a step and that hash, empty while the host works it out.
+    ``return_ms``: when a device that stepped aside by itself comes back, or last did; -1 where only
+    `Back` or `Run` brings it back; ``pause_ms``: for how long it stepped aside last.
+    ``own_failures``: how often in a row
+    this device failed to take the room's state in; until ``rest_until_ms`` it does not ask.
     ``footers``: who was asked for a file's footer, by file and part.
     ``look_around`` says that a member may have become unable to go on.  ``left_epoch`` and
     ``bound`` are what this device said when it left, see `room_messages.Leave`.
@@ -263,6 +275,11 @@ class Core:
     feeds: dict[str, int] = field(default_factory=dict)
     footers: dict[tuple[int, int], str] = field(default_factory=dict)
     hashing: set[int] = field(default_factory=set)
+    state_hash: tuple[int, str] = NO_STATE_HASH
+    pause_ms: int = 0
+    return_ms: int = -1
+    own_failures: int = 0
+    rest_until_ms: int = 0
     speeds: Speeds = field(default_factory=Speeds)
     step_ms: deque[int] = field(default_factory=lambda: deque(maxlen=64))
     hashes: dict[int, str] = field(default_factory=dict)
@@ -281,8 +298,16 @@ class Core:
 
     def note_epoch(self, epoch: int) -> None:
         """Remember that ``epoch`` is in use; an absurd one must not use up the numbers."""
-        if epoch - self.seen <= EPOCH_LEAP:
+        if not self.is_absurd(epoch):
             self.seen = max(self.seen, epoch)
+
+    def is_absurd(self, epoch: int) -> bool:
+        """True if no leader can have come so far since this device last heard of one."""
+        return epoch - max(self.seen, self.promised) > EPOCH_LEAP
+
+    def has_ended(self, step: int, epoch: int) -> bool:
+        """True for an attempt that was given up: whatever comes after it has a higher epoch."""
+        return epoch <= self.ended[1] and (step, epoch) <= self.ended
 
     # ------------------------------------------------------------------------------- sending
 
@@ -370,12 +395,21 @@ class Core:
     def heard(self, device: str) -> bool:
         """True if ``device`` was heard from lately, or announced to be busy."""
         peer = self.peers.get(device)
-        if peer is None:
+        return peer is not None and self.now - peer.heard_ms < self._patience_ms(peer)
+
+    def speaks_for_itself(self, device: str) -> bool:
+        """True if ``device`` is linked and uses its link: then nobody else brings its messages.
+
+        What was under way when the link came up may be late; a link may be open at this end only.
+        """
+        peer = self.peers.get(device)
+        if peer is None or not peer.linked or self.now - peer.linked_ms < self.times.beat_ms:
             return False
-        patience = self.times.suspect_ms
-        if peer.beat is not None:
-            patience = max(patience, min(peer.beat.busy_ms, self.times.busy_limit_ms))
-        return self.now - peer.heard_ms < patience
+        return self.now - peer.direct_ms < self._patience_ms(peer)
+
+    def _patience_ms(self, peer: Peer) -> int:
+        announced = peer.beat.busy_ms if peer.beat is not None else 0
+        return max(self.times.suspect_ms, min(announced, self.times.busy_limit_ms))
 
     def present(self, device: str) -> bool:
         """True if ``device`` was heard from lately and is in reach."""

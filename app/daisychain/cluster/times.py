@@ -44,6 +44,11 @@ class Times:
     """Idle time after which a member that the leader passes over asks to rejoin."""
     join_retry_ms: int = 5_000
     """Between two requests of a joiner that hears nothing."""
+    return_ms: int = 15_000
+    """A device that stepped aside by itself comes back after this, and after twice as long each
+    time that it soon does so again..."""
+    longest_return_ms: int = 480_000
+    """... but after this at the latest."""
     transfer_stall_ms: int = 10_000
     """A state transfer that shows no progress for this long has failed."""
     loading_limit_ms: int = 600_000

@@ -43,7 +43,7 @@ class Recovery:
     async def recover(self, loss: DeviceLost, run: Run) -> None:
         """Raises DaisyChainError if there is no fresh device, or too many were lost."""
         core = self._node.core
-        was_away = core.mode is effects.Mode.AWAY
+        was_away = core.mode is effects.Mode.AWAY and core.return_ms < 0
         own = core.roster == (core.me,) and self.replay.is_possible and not self.is_stateless
         self.is_stateless = True
         self._give(events.Away("device lost") if own else events.StateLost("device lost"))
@@ -87,5 +87,5 @@ def consequence(error: DaisyChainError, effect: object) -> events.Event:
         key = effect.proposal.step, effect.proposal.epoch
         return events.ComputeFailed(*key, str(error))
     if isinstance(effect, effects.FetchState):
-        return events.StateFailed(effect.step)
+        return events.StateFailed(effect.step, str(error))
     return events.Quit(str(error))

@@ -223,7 +223,7 @@ class RoomSession(People, Workshop):
         if self._node is None or self._stage != "inside":
             return []
         shares = self._last.get("members", [])
-        return member_rows(self._node, self.mesh, shares, self._weights_hash())
+        return member_rows(self._node, self.mesh, shares)
 
     # ------------------------------------------------------------ the run
 
@@ -430,13 +430,15 @@ class RoomSession(People, Workshop):
         self._changed()
 
     def _note(self, sentence: str) -> None:
-        self._notices.append(sentence)
+        if sentence not in self._notices:
+            self._notices.append(sentence)
         self._tell(sentence)
 
     def _tell(self, sentence: str) -> None:
-        """A line of the log."""
-        self._log.append({"note": sentence, "step": self._step()})
-        self._changed()
+        """A line of the log, unless the last one says the same."""
+        if not self._log or self._log[-1].get("note") != sentence:
+            self._log.append({"note": sentence, "step": self._step()})
+            self._changed()
 
     def _enter(self, phase: str) -> None:
         self._phase = phase

@@ -87,12 +87,12 @@ def step_record(
     }
 
 
-def member_rows(
-    node: Node, mesh: Mesh, last: Sequence[Mapping[str, Any]], weights_hash: str
-) -> list[dict[str, Any]]:
-    """This device and the other members, with their share of the last step and their link."""
+def member_rows(node: Node, mesh: Mesh, last: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """This device and the other members, with their share of the last step and their link.
+
+    Step and hash of the weights are what each of them says of itself.
+    """
     me = node.core.me
-    at = node.core.committed.step if node.core.committed else 0
     shares = {row["id"]: row for row in last}
     links = {row.id: row for row in mesh.link_report()}
     known, names = {member.id: member for member in mesh.members}, names_of(mesh.members)
@@ -111,7 +111,7 @@ def member_rows(
                 "leader": view.leader,
                 "state": view.state,
                 "step": view.step,
-                "hash": weights_hash if view.step == at else "",
+                "hash": view.weights_hash,
                 **{name: share.get(name, 0) for name in work},
                 "link": link.way if link else "",
                 "rtt_ms": link.rtt_ms if link else None,
