@@ -87,6 +87,12 @@ class SimulatedDevice(Device):
         self.world.work_ms = elements / ELEMENTS_A_MS
         super().do_Work(effect)
 
+    def do_StopServing(self, effect: effects.StopServing) -> None:
+        super().do_StopServing(effect)
+        queue = self.world.serving[self.me, effect.joiner]
+        while len(queue) > 1:
+            queue.pop()
+
 
 class SimulatedRoom(World):
     """A room whose messages take the time that their bytes need; the clock is in milliseconds."""

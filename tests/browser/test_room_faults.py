@@ -260,6 +260,20 @@ def test_pages_killed_in_each_phase(pages: Pages) -> None:
         rest.remove(leader)
         kill_in(phase, leader)
         go_on(rest, {page.run("session.name") for page in rest})
-    last, victim = sorted(rest, key=lambda page: str(page.run("session.mesh.me.id")))
+    last, victim = by_id(rest)
     kill_in("guard", victim)  # of two the one with the lower id goes on
     go_on([last], {last.run("session.name")})
+    gus = pages.take()
+    gus.start("member", "gus", CODE, SMALL, TIMES)
+    go_on([last, gus], {last.run("session.name"), "gus"})
+    victim, last = by_id([last, gus])
+    victim.signal(SIGKILL)  # the other one waits, until its person says that it shall not
+    until(lambda: bool(last.state()["room"]["lacks_voters"]), PATIENCE_S)
+    assert any("go on without them" in sentence for sentence in last.state()["notices"])
+    last.run("session.go_on_alone(); None")
+    go_on([last], {last.run("session.name")})
+    assert not any("go on without them" in sentence for sentence in last.state()["notices"])
+
+
+def by_id(room: Sequence[RoomPage]) -> list[RoomPage]:
+    return sorted(room, key=lambda page: str(page.run("session.mesh.me.id")))

@@ -39,3 +39,11 @@ def test_a_third_device_costs_the_others_less_than_a_step(compute_ms: int, mbit:
     ms, lost = cluster_sim.third(layout, compute_ms, mbit, delay_ms=5)
     assert ms >= 12 * layout.elements / (mbit * 125)
     assert lost <= 1
+
+
+def test_a_third_device_comes_in_over_a_slow_link() -> None:
+    """The state alone takes 87 s, each step of the others 7 s there and 7 s to catch up with."""
+    layout = cluster_sim.preset_layout("small")
+    ms, lost = cluster_sim.third(layout, 2_000, mbit=10, delay_ms=40)
+    assert ms < 600_000
+    assert lost < 30

@@ -78,3 +78,34 @@ def test_a_newcomer_that_the_leader_gave_up_asks_again() -> None:
     assert declined
     assert world.steps <= declined[0] + 4
     check_replicas(world)
+
+
+def test_a_source_whose_steps_do_not_come_feeds_on_nobody() -> None:
+    """The newcomer asks again, and is fed by whoever is named then, not by both."""
+    world = running(3)
+    bulk = world.post_bulk
+    deaf_to = list[str]()
+
+    def lossy(source: str, target: str, what: tuple[object, ...]) -> None:
+        if what[0] == "catch-up" and not deaf_to:
+            deaf_to.append(source)
+        if what[0] == "state" or source not in deaf_to:
+            bulk(source, target, what)
+
+    world.post_bulk = lossy  # type: ignore[method-assign]
+    newcomer = world.add("d")
+    newcomer.micro_ms = 50
+    newcomer.give(events.Run())
+    fed_by = set[str]()
+
+    def sources() -> set[str]:
+        return {d.me for d in world.devices.values() if "d" in d.node.core.feeds}
+
+    for _ in range(600):
+        world.run(100)
+        assert len(sources()) <= 1
+        fed_by |= sources()
+        if len(fed_by) > 1:
+            break
+    assert len(fed_by) > 1, fed_by
+    check_replicas(world)

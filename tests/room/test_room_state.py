@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from daisychain.cluster import effects, mesh_events
+from daisychain.cluster import effects, events, mesh_events
 from daisychain.cluster.identity import Member
 from daisychain.cluster.layout import model_layout
 from daisychain.cluster.protocol import Node
@@ -105,7 +105,7 @@ def test_a_look_at_the_state_costs_the_same_however_long_the_run(monkeypatch: An
         room._effect(step(number))
     for i in range(500):
         room._effect(effects.Notice("test", "The same again."))
-        room._tell(f"Note {i}")
+        room._diary.tell(f"Note {i}")
     state = room.state()
     assert calls_of_state(room) == few < 150
     assert measured == 1
@@ -131,6 +131,26 @@ def test_what_is_said_again_and_again_is_one_notice(monkeypatch: Any) -> None:
     assert room.state()["notices"] == ["The Hub cannot be reached."]
     notes = [record.get("note") for record in room.log()]
     assert notes == ["The Hub cannot be reached.", None, "The Hub cannot be reached."]
+
+
+def test_what_kept_a_device_out_stands_until_it_is_back(monkeypatch: Any) -> None:
+    room = session(monkeypatch)
+    room._effect(effects.Notice("no quorum", "Too few devices."))
+    room._effect(effects.Notice("guard", "They differ."))
+    assert room.state()["notices"] == ["Too few devices.", "They differ."]
+    room._effect(effects.ModeChanged(effects.Mode.PAUSED))
+    assert room.state()["notices"] == ["Too few devices.", "They differ."]
+    room._effect(effects.ModeChanged(effects.Mode.MEMBER))
+    assert room.state()["notices"] == ["They differ."]
+    assert [record["note"] for record in room.log()] == ["Too few devices.", "They differ."]
+
+
+def test_a_person_may_go_on_without_the_others(monkeypatch: Any) -> None:
+    room = session(monkeypatch)
+    given: list[events.Event] = []
+    monkeypatch.setattr(room, "_give", given.append)
+    room.go_on_alone()
+    assert given == [events.ContinueAlone()]
 
 
 def test_whether_the_room_waits_for_voters_or_for_a_person(monkeypatch: Any) -> None:

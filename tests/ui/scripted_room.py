@@ -83,6 +83,9 @@ class ScriptedRoom(ScriptedSession):
         self.name = name
         self._changed()
 
+    def go_on_alone(self) -> None:
+        self.calls.append("go_on_alone")
+
     def leave(self) -> None:
         self.calls.append("leave")
         self.stage = "left"

@@ -65,8 +65,10 @@ def test_a_room_that_waits_for_others_has_nothing_to_resume() -> None:
         shown.session.lacks_voters = True
         shown.session.go("pause")
         await shown.drawn()
-        assert shown.buttons() == {"Leave"}
+        assert shown.buttons() == {"Go on without them", "Leave"}
         assert "Waiting for others" in shown.text()
+        await shown.press("Go on without them")
+        assert shown.session.calls == ["go_on_alone"]
         shown.session.lacks_voters = False
         shown.session.go("pause")
         await shown.drawn()

@@ -42,6 +42,8 @@ def start(core: Core, abandon: bool = False) -> None:
     if core.attempt is not None and (abandon or core.attempt.guard is None):
         steps.abort(core)
     core.lead, core.election, core.held = None, None, None
+    if core.joining is not None:
+        _tell_failure(core, core.joining, core.me)  # whoever feeds this device need not go on
     if abandon:
         core.promised, core.leader, core.vote = 0, "", None
     core.joining = Joining(core.now, progress_ms=core.now)
@@ -83,11 +85,11 @@ def tick(core: Core) -> None:
     elif core.me in core.roster and _has_weights(core) and _in_vain(core, joining):
         core.joining, core.idle_ms = None, core.now
         core.become(Mode.MEMBER)
-    elif quiet >= times.join_retry_ms:
-        if joining.loaded:
-            start(core)
-        else:
+    elif not joining.loaded:
+        if quiet >= times.join_retry_ms:
             ask(core)
+    elif quiet >= (times.transfer_stall_ms if joining.queue else times.join_retry_ms):
+        start(core)
 
 
 def _watch_step(core: Core, joining: Joining) -> None:

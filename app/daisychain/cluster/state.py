@@ -349,8 +349,8 @@ class Core:
         self.become(Mode.PAUSED)
         self.notice(
             "no quorum",
-            "Too few devices of the last step are in reach; this one waits for them. To go on "
-            "without them, leave the room and go on from what this device saved.",
+            "Too few devices of the last step are in reach; this one waits for them. If they will "
+            "not come back, go on without them; one that does joins whichever run is further on.",
             missing,
         )
 

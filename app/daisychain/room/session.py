@@ -21,13 +21,14 @@ from daisychain.errors import ClusterError, DaisyChainError, DataError, DeviceEr
 from daisychain.export.checkpoint import Checkpoint
 from daisychain.heldout import measure_heldout
 from daisychain.platform import device_name
+from daisychain.room.diary import Diary
 from daisychain.room.host import Host
 from daisychain.room.keeper import Keeper, Told, checkpoint_of, found
 from daisychain.room.lifecycle import Lifecycle
 from daisychain.room.people import People, mesh_settings
 from daisychain.room.run import Run
 from daisychain.room.run_maker import OpenMachine, PageRunMaker
-from daisychain.room.table import PASSING, member_rows, names_of, room_row, step_record
+from daisychain.room.table import member_rows, names_of, room_row, step_record
 from daisychain.saving import AutoSave, Keep, facts_of, heldout_of
 from daisychain.session import OpenPlayer, OpenSource, data_state
 from daisychain.settings import Settings
@@ -70,14 +71,12 @@ class RoomSession(People, Workshop):
         self._new_code = new_code
         self._phase = "join"
         self._error: DaisyChainError | None = None
-        self._notices: list[str] = []
-        self._findings: list[str] = []
         run = resumed.run if resumed else None
         self._resumed = resumed
-        self._log: list[dict[str, Any]] = [dict(record) for record in run.log] if run else []
-        self._last = next((r for r in reversed(self._log) if "loss" in r), dict[str, Any]())
+        self._diary = Diary(run.log if run else (), self._step, self._changed)
+        self._last = next((r for r in reversed(self._diary.log) if "loss" in r), dict[str, Any]())
         self._first_step = run.step if run else 0
-        saves = AutoSave(keep, settings.save_every, self._note, self._changed)
+        saves = AutoSave(keep, settings.save_every, self._diary.note, self._changed)
         saves.saved_step = 0 if new_code else self._first_step
         self._keeper = Keeper(saves, self.checkpoint)
         self._listeners: list[Callable[[], None]] = []
@@ -86,7 +85,7 @@ class RoomSession(People, Workshop):
             open_player,
             open_source,
             open_machine,
-            self._find,
+            self._diary.find,
             self._wait_for,
             self._enter,
         )
@@ -120,6 +119,10 @@ class RoomSession(People, Workshop):
         self._lifecycle.resume()
         if self._phase == "pause" and self._node and self._node.core.mode is effects.Mode.MEMBER:
             self._enter("train")
+
+    def go_on_alone(self) -> None:
+        """Trains on without the devices that are out of reach, though they were too many."""
+        self._give(events.ContinueAlone())
 
     def stop(self) -> None:
         """Leaves the room for good."""
@@ -164,7 +167,7 @@ class RoomSession(People, Workshop):
 
     def log(self) -> list[dict[str, Any]]:
         """One record a step, and one a notice."""
-        return list(self._log)
+        return list(self._diary.log)
 
     def state(self) -> dict[str, Any]:
         """Plain data: the public state of EXPERIENCE (docs/INTERFACE.md)."""
@@ -190,8 +193,8 @@ class RoomSession(People, Workshop):
             "room": self._room(),
             "members": self._members(),
             "saved_step": self._keeper.saves.saved_step,
-            "notices": list(self._notices),
-            "findings": list(self._findings),
+            "notices": list(self._diary.notices),
+            "findings": list(self._diary.findings),
             "error": self._halted or (str(self._error) if self._error else None),
         }
 
@@ -349,13 +352,13 @@ class RoomSession(People, Workshop):
                 self._enter("error")
                 self._ended.set()
             case lobby.Knocked(member):
-                self._tell(f"{member.name} ({member.kind}) asks to come in.")
+                self._diary.tell(f"{member.name} ({member.kind}) asks to come in.")
             case lobby.Joined(member):
-                self._tell(f"{member.name} came in.")
+                self._diary.tell(f"{member.name} came in.")
             case lobby.Left(member, reason):
-                self._tell(f"{member.name} left ({reason}).")
-            case mesh_events.Unreachable(_, sentence) if sentence not in self._notices:
-                self._note(sentence)  # it is tried again and again
+                self._diary.tell(f"{member.name} left ({reason}).")
+            case mesh_events.Unreachable(_, sentence) if sentence not in self._diary.notices:
+                self._diary.note(sentence)  # it is tried again and again
         self._changed()
 
     # ------------------------------------------------------------ what the protocol says
@@ -365,7 +368,7 @@ class RoomSession(People, Workshop):
             case effects.Log():
                 self._stepped(effect)
             case effects.Notice():
-                (self._tell if effect.code in PASSING else self._note)(effect.text)
+                self._diary.take(effect)
             case effects.ModeChanged():
                 self._mode(effect.mode)
             case effects.Halted():
@@ -382,6 +385,7 @@ class RoomSession(People, Workshop):
     def _mode(self, mode: effects.Mode) -> None:
         match mode:
             case effects.Mode.MEMBER:
+                self._diary.back()
                 self._enter("pause" if self._lifecycle.is_paused else "train")
             case effects.Mode.JOINING:
                 self._enter("join")
@@ -396,15 +400,15 @@ class RoomSession(People, Workshop):
         me = self._node.core.me if self._node else ""
         record = step_record(entry, names, me, self.settings)
         self._tokens, self._hash = record["tokens"], entry.start_hash
-        self._log.append(record)
+        self._diary.log.append(record)
         self._last, every = record, self.settings.eval_every
         if self.host and every and (entry.step % every == 0 or entry.step == self.settings.steps):
             measured = self.host.between(lambda run: self._measured(run, record))
             measured.add_done_callback(self._note_failure)
         run = self.host.run if self.host else None
         notice = run.replica.source.status().notice if run else ""
-        if notice and notice not in self._notices:
-            self._note(notice)
+        if notice and notice not in self._diary.notices:
+            self._diary.note(notice)
         is_last = entry.step == self.settings.steps
         self._keeper.stepped(entry.step, always=is_last or self._lifecycle.is_paused)
         if is_last:
@@ -417,28 +421,13 @@ class RoomSession(People, Workshop):
         record.update(self._heldout)
         self._changed()
 
-    def _find(self, sentence: str) -> None:
-        self._findings.append(sentence)
-        self._tell(sentence)
-
     def _note_failure(self, work: asyncio.Future[None]) -> None:
         if not work.cancelled() and (error := work.exception()):
-            self._note(str(error))
+            self._diary.note(str(error))
 
     def _wait_for(self, sentence: str) -> None:
         self._waiting = sentence
         self._changed()
-
-    def _note(self, sentence: str) -> None:
-        if sentence not in self._notices:
-            self._notices.append(sentence)
-        self._tell(sentence)
-
-    def _tell(self, sentence: str) -> None:
-        """A line of the log, unless the last one says the same."""
-        if not self._log or self._log[-1].get("note") != sentence:
-            self._log.append({"note": sentence, "step": self._step()})
-            self._changed()
 
     def _enter(self, phase: str) -> None:
         self._phase = phase

@@ -14,9 +14,6 @@ from daisychain.cluster.protocol import Node
 from daisychain.optim.schedule import Schedule
 from daisychain.settings import Settings
 
-PASSING = frozenset({"backlog", "deadline"})
-"""Codes of `effects.Notice` that are true for a moment only: they stand in the log alone."""
-
 
 def names_of(members: Iterable[Member]) -> dict[str, str]:
     """Names by id; devices that are called alike get a piece of their id, the same on each."""

@@ -417,6 +417,9 @@ class Page:
         self._controls = {
             "pause": self._control("Pause", "primary", lambda: self._steer("pause")),
             "resume": self._control("Resume", "primary", lambda: self._steer("resume")),
+            "go_on_alone": self._control(
+                "Go on without them", "primary", lambda: self._steer("go_on_alone")
+            ),
             "stop": self._control("Stop", "plain", lambda: self._steer("stop")),
             "leave": self._control("Leave", "plain", self._leave_room),
             "new": self._control("New run", "primary", self._leave_run),
