@@ -104,7 +104,7 @@ class Quit:
 
 @dataclass(frozen=True, slots=True)
 class Kick:
-    """The host of the room removes ``peer``; only the leader can."""
+    """The host of the room removes ``peer``, to which it closes all ways; a leader bans it, too."""
 
     peer: str
 

@@ -322,10 +322,10 @@ def _quit(core: Core, event: events.Quit) -> None:
 
 
 def _kick(core: Core, event: events.Kick) -> None:
+    """Only a leader has to do anything: where the host is another device, the door cuts the removed
+    one's links to all, and the leader finds it out of reach."""
     if core.leads:
         leader.kick(core, event.peer)
-    else:
-        core.notice("not leader", "Only the room's leader can remove a device.", (event.peer,))
 
 
 def _approve(core: Core, event: events.Approve) -> None:
