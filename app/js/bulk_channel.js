@@ -86,6 +86,7 @@ const isUrgent = (head) => head[3] === 1 || head[3] === 2;
  * @param {Uint8Array} head
  */
 const isServed = (head) => head[3] >= 5;
+const CATCH_UP = 6;
 
 /** @param {number} total */
 const frameCount = (total) => Math.max(1, Math.ceil(total / PAYLOAD_BYTES));
@@ -329,9 +330,14 @@ export class BulkPlane {
     for (const [key, { header }] of this.#awaited) if (isServed(header)) this.#awaited.delete(key);
   }
 
-  /** How many frames of what this device fetches have come so far. */
+  /** How many frames of the state or plan that this device fetches have come so far. */
   fetchedFrames() {
     return this.#fetchedFrames;
+  }
+
+  /** How many frames of an awaited flow are still to come; 0 if it is not awaited. @param {Uint8Array} header */
+  framesLeft(header) {
+    return this.#awaited.get(flowKey(viewOf(header)))?.left ?? 0;
   }
 
   /** Flows that are still awaited: `{peer, header, left}`, `left` frames of it have not come. */
@@ -469,7 +475,7 @@ export class BulkPlane {
       return;
     }
     flow.come[sequence] = 1;
-    if (isServed(flow.header)) this.#fetchedFrames++;
+    if (isServed(flow.header) && flow.header[3] !== CATCH_UP) this.#fetchedFrames++;
     flow.data.set(payload, sequence * PAYLOAD_BYTES);
     if (--flow.left > 0) return;
     this.#awaited.delete(key);

@@ -338,8 +338,9 @@ async function givenUp() {
     while (source.queue.length) source.deliver({ onmessage() {} });
   }
   const fetched = plane.fetchedFrames();
+  const left = heads.map((head) => plane.framesLeft(head));
   plane.stopFetching();
-  return { sent, fetched, awaited: plane.missing().map(({ header: head }) => head[3]) };
+  return { sent, fetched, left, awaited: plane.missing().map(({ header: head }) => head[3]) };
 }
 
 const [task, first, second] = process.argv.slice(2);

@@ -102,6 +102,9 @@ class MemoryBulkPlane:
     def fetched_frames(self) -> int:
         return 0
 
+    def frames_left(self, header: bytes) -> int:
+        return int(header in self.awaited)
+
     def missing(self) -> list[tuple[str, bytes, int]]:
         return [(peer, header, 1) for header, peer in self.awaited.items()]
 

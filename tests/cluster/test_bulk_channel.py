@@ -87,12 +87,13 @@ def test_exponents_do_not_wait_behind_gradients() -> None:
 
 def test_what_is_given_up_is_neither_sent_nor_passed_on_nor_kept() -> None:
     """A repeated step does not wait behind the one that was given up, nor a state behind another;
-    senders take it for sent.  Frames of a state that is fetched are counted as they come."""
+    senders take it for sent.  Frames of a state or a plan are counted as they come."""
     gradient = Kind.GRADIENT_UP
     answer = node("given-up")
     assert answer == {
         "sent": [f"{gradient} of 4.1", f"{gradient} of 5.2"],
-        "fetched": 3,
+        "fetched": 2,
+        "left": [30, 30, 30, 30],
         "awaited": [gradient],
     }
 

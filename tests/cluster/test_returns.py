@@ -111,3 +111,59 @@ def test_the_room_does_not_fork_over_those_that_come_and_go() -> None:
             device.give(events.ComputeFailed(*attempt.key, "The data does not come."))
     assert world.run_until(lambda: roster(world) == ("a", "b", "c", "d"), 120_000)
     check_replicas(world)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_room_whose_devices_all_stepped_aside_goes_on(size: int) -> None:
+    """Nobody votes then; all are back and stand alike, so the lowest one may lead."""
+    world = running(size)
+    for device in world.alive():
+        assert world.run_until(lambda d=device: d.node.core.attempt is not None, 10_000)
+        device.give(events.ComputeFailed(*device.node.core.attempt.key, "no data"))
+    assert {device.mode for device in world.alive()} == {Mode.AWAY}
+    step = world.steps
+    assert world.run_until(lambda: world.steps > step + 3, 60_000)
+    assert world.run_until(lambda: len(roster(world)) == size, 20_000)
+    check_replicas(world)
+
+
+def test_of_devices_that_all_stepped_aside_none_leads_while_one_is_gone() -> None:
+    """It may have been let in by somebody, and be further on."""
+    world = running(3)
+    for device in world.alive():
+        device.give(events.Away("frozen"))
+    world.crash("c")
+    step = world.steps
+    for device in world.alive():
+        device.give(events.Back())
+    world.run(30_000)
+    assert world.steps == step
+    assert {device.mode for device in world.alive()} == {Mode.PAUSED}
+
+
+def test_who_is_stuck_beside_a_room_that_went_on_without_others_joins_it() -> None:
+    world = running(3)
+    world.single_lineage = False
+    world.split((["a"], ["b", "c"]))
+    world.run(8_000)
+    world.devices["a"].give(events.ContinueAlone())
+    world.run(30_000)
+    world.crash("b", notice=True)
+    world.run(5_000)
+    assert world.devices["c"].mode is Mode.PAUSED
+    world.mend_all()
+    assert world.run_until(lambda: world.devices["c"].node.core.leader == "a", 20_000)
+    assert world.run_until(lambda: "c" in world.devices["a"].node.core.roster, 20_000)
+
+
+def test_a_leader_that_a_person_paused_does_not_come_back_to_train_by_itself() -> None:
+    world = running(3)
+    leader = next(d for d in world.alive() if d.node.core.leads)
+    assert world.run_until(lambda: leader.node.core.attempt is not None, 10_000)
+    leader.give(events.Pause())
+    assert leader.node.core.attempt is not None
+    leader.give(events.ComputeFailed(*leader.node.core.attempt.key, "no data"))
+    world.run(FAST_TIMES.longest_return_ms)
+    assert leader.mode is Mode.AWAY
+    leader.give(events.Run())
+    assert world.run_until(lambda: len(roster(world)) == 3, 20_000)

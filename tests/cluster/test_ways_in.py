@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cluster_faults import check_replicas
 from toy_device import FAST_TIMES, Device
 
 from daisychain.cluster import events
 from daisychain.cluster.fields import Reason
 from daisychain.cluster.messages import Envelope
+from daisychain.cluster.room_messages import Admit, Fetch, FetchFailed
 from daisychain.cluster.step_messages import Decline, Propose
 from tests.cluster.test_membership import roster, running
 
@@ -109,3 +112,50 @@ def test_a_source_whose_steps_do_not_come_feeds_on_nobody() -> None:
             break
     assert len(fed_by) > 1, fed_by
     check_replicas(world)
+
+
+def test_who_comes_in_after_the_end_is_told_that_all_is_done() -> None:
+    world = running(2, last_step=6)
+    assert world.run_until(lambda: world.steps == 6, 20_000)
+    world.run(2_000)
+    newcomer = world.add("c")
+    newcomer.give(events.Run())
+    assert world.run_until(lambda: newcomer.step == 6, 10_000)
+    world.run(2_000)
+    assert [n.code for n in newcomer.notices] == ["finished"]
+    assert newcomer.weights == world.devices["a"].weights
+
+
+def test_a_late_farewell_to_a_source_does_not_end_what_it_serves_now() -> None:
+    world = running(3)
+    newcomer = world.add("d")
+    newcomer.give(events.Run())
+    assert world.run_until(lambda: any("d" in d.node.core.feeds for d in world.alive()), 5_000)
+    source = next(d for d in world.alive() if "d" in d.node.core.feeds)
+    step = source.node.core.feeds["d"]
+    late = Envelope("d", source.me, 1, FetchFailed("d", step - 1))
+    source.give(events.Received("d", late))
+    assert source.node.core.feeds["d"] == step
+    source.give(events.Received("d", replace(late, message=FetchFailed("d", step))))
+    assert "d" not in source.node.core.feeds
+
+
+def test_an_admission_that_comes_twice_asks_for_the_state_again() -> None:
+    """The source may have set it aside anew, and dropped what was on its way."""
+    world = running(3)
+    held = list[object]()
+    world.post_bulk = lambda *flow: held.append(flow)  # type: ignore[method-assign]
+    admitted, asked = list[Envelope](), list[int]()
+
+    def see(_source: str, link: str, what: object) -> None:
+        if isinstance(what, Envelope) and isinstance(what.message, Admit):
+            admitted.append(what)
+        if isinstance(what, Envelope) and isinstance(what.message, Fetch):
+            asked.append(what.message.step)
+
+    world.on_post = see
+    newcomer = world.add("d")
+    newcomer.give(events.Run())
+    assert world.run_until(lambda: bool(asked), 5_000)
+    newcomer.give(events.Received(admitted[0].source, admitted[0]))
+    assert asked == [asked[0]] * 2

@@ -68,7 +68,7 @@ SAMPLES: list[Message] = [
     FetchPlan(HASH),
     FetchFooter(3, 0),
     FooterIs(3, 0, 1, "eJyr5gIAAa8Atw=="),
-    FetchFailed("b"),
+    FetchFailed("b", 7),
     CatchUp(5, 64, 0x3A83126F, Exchange.INT8, (1, 2), HASH, 20, ("a", "b")),
     Synced(5, HASH),
     Propose(

@@ -18,7 +18,7 @@ from daisychain.cluster import effects, events, wire
 from daisychain.cluster.exchange import Exchange
 from daisychain.cluster.layout import model_layout
 from daisychain.cluster.protocol import Node
-from daisychain.cluster.reduce_plan import SERVED, Layout
+from daisychain.cluster.reduce_plan import SERVED, Kind, Layout
 from daisychain.cluster.reducer import Reducer
 from daisychain.cluster.times import Times
 from daisychain.data import HeldoutBatch
@@ -129,6 +129,7 @@ class Plane:
         self.device = device
         self.awaited: dict[bytes, str] = {}
         self.frames = 0
+        self.parts: dict[bytes, int] = {}
         self.hops: dict[tuple[int, int], tuple[int, Sequence[str]]] = {}
 
     def expect(self, peer: str, headers: Sequence[bytes]) -> None:
@@ -168,10 +169,15 @@ class Plane:
     def fetched_frames(self) -> int:
         return self.frames
 
+    def frames_left(self, header: bytes) -> int:
+        came = self.parts.get(header[:24], 0)
+        return max(1, 1_000 - came) if header[:24] in self.awaited else 0
+
     def frame_came(self, header: bytes) -> None:
         """A part of a flow is here."""
         if header[:24] in self.awaited:
-            self.frames += wire.decode_flow_header(header).kind in SERVED
+            self.parts[header[:24]] = self.parts.get(header[:24], 0) + 1
+            self.frames += wire.decode_flow_header(header).kind in (Kind.STATE, Kind.PLAN)
 
     def came(self, peer: str, header: bytes, data: bytes) -> None:
         self.frame_came(header)

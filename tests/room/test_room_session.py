@@ -274,3 +274,23 @@ def test_who_left_keeps_the_model_until_the_page_turns_to_another_run(
             await bob.between(lambda trainer: trainer.flush())
 
     play(test, monkeypatch)
+
+
+def test_who_comes_in_after_the_end_gets_the_finished_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test(house: House) -> None:
+        house.settings = replace(SETTINGS, steps=4, warmup=1)
+        ann = house.page("host", "ann")
+        await until(lambda: ann.state()["phase"] == "idle")
+        bob = house.page("member", "bob")
+        await until(lambda: bob.state()["phase"] == "idle")
+        await asyncio.sleep(2 * SOON.join_retry_ms / 1000)
+        states = [page.state() for page in (ann, bob)]
+        assert [(s["phase"], s["room"]["stage"], s["step"]) for s in states] == [
+            ("idle", "inside", 4)
+        ] * 2
+        assert states[0]["weights_hash"] == states[1]["weights_hash"]
+        assert phases.has_model({**bob.state(), "phase": phases.END})
+
+    play(test, monkeypatch)

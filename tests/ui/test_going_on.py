@@ -81,6 +81,17 @@ def test_a_reload_in_the_room_goes_on_by_itself() -> None:
     asyncio.run(scenario())
 
 
+def test_a_reload_after_the_end_begins_nothing_over_what_was_made() -> None:
+    async def scenario() -> None:
+        saves = saves_of(replace(save(6, 6, query()), room=room_digest(CODE)), content=in_room())
+        shown = Shown(f"?start=room&{query()}#room={SHOWN_CODE}", saves)
+        text = await shown.drawn()
+        assert shown.sessions == []
+        assert "Your last run, nano in a room with 6 steps, was finished" in text
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize(
     ("code", "steps"), [("K7QDM2XP9RTW4HBP", "6"), (CODE, "7")], ids=["room", "settings"]
 )

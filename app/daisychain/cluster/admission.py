@@ -275,13 +275,12 @@ def on_fetch_failed(core: Core, source: str, message: FetchFailed) -> None:
 
     If it was the joiner's own doing, nobody is blamed, and nothing is kept for it until it asks.
     """
-    if message.source == source:
+    if message.source in (source, core.me) and core.feeds.get(source, 0) <= message.step:
         stop_feeding(core, source)
+    if message.source == source:
         if core.lead is not None:
             core.lead.joiners.pop(source, None)
         return
-    if message.source == core.me:
-        stop_feeding(core, source)
     if core.lead is None or message.source not in core.roster:
         return
     if source not in core.lead.joiners and source not in core.lead.distrust:

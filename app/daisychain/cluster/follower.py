@@ -6,6 +6,7 @@ from daisychain.cluster import attempt as steps
 from daisychain.cluster import election, halting, joining
 from daisychain.cluster.effects import Mode
 from daisychain.cluster.fields import Phase, Reason
+from daisychain.cluster.leader import next_epoch, take_lead
 from daisychain.cluster.roster import quorum
 from daisychain.cluster.state import Committed, Core
 from daisychain.cluster.step_messages import Abort, Propose
@@ -184,11 +185,16 @@ def _succeed(core: Core) -> None:
     """Stand for election if it is this device's turn; pause if too few are in reach."""
     voters = [member for member in core.roster if member not in core.left]
     present = [member for member in voters if core.alive(member)]
-    if any(leads(core, member) for member in present if member != core.leader):
+    stuck = core.mode is Mode.PAUSED
+    able = [m for m in core.roster if core.alive(m)] if stuck else present  # one that left, too
+    if any(leads(core, member) for member in able if member != core.leader):
         joining.start(core)
         return
     if core.me not in voters or not quorum(present, core.roster, core.left):
         core.stand_still(tuple(member for member in voters if member not in present))
+        if not voters and _is_first_of_all(core):
+            core.left.discard(core.me)
+            take_lead(core, next_epoch(core))
         return
     if core.election is not None:
         return
@@ -196,6 +202,26 @@ def _succeed(core: Core) -> None:
     turn = rank.index(core.me) * 2 * core.times.election_ms
     if core.now - max(core.leader_lost_ms, core.stood_ms) >= turn:
         election.stand(core)
+
+
+def _is_first_of_all(core: Core) -> bool:
+    """Whether this device may lead a room in which every voter of the last step gave up its vote.
+
+    All of them have to be here again, bound by none, and none further on or elsewhere: then nobody
+    has decided a later step, and of those that stand furthest only the lowest one takes the lead.
+    """
+    at = core.committed
+    if at is None or not at.weights_hash or core.bound or core.vote is not None:
+        return False
+    for member in core.roster:
+        beat = core.peers[member].beat if member in core.peers and core.alive(member) else None
+        if member == core.me:
+            continue
+        if beat is None or beat.phase is not Phase.PAUSED or beat.step > at.step:
+            return False
+        if beat.step == at.step and (member < core.me or beat.weights_hash != at.weights_hash):
+            return False
+    return True
 
 
 def leads(core: Core, peer: str) -> bool:

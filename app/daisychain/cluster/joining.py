@@ -149,6 +149,8 @@ def on_admit(core: Core, source: str, message: Admit) -> None:
         message.source,
         message.step,
     ):
+        if not joining.loaded and message.step:  # the source may have set the state aside anew
+            core.send(message.source, Fetch(message.step))
         return
     if core.bound not in ("", source) and at is not None and message.step <= at.step:
         core.dropped["admitted against a vote"] += 1
@@ -263,7 +265,7 @@ def _failed(core: Core, joining: Joining) -> None:
 
 def _tell_failure(core: Core, joining: Joining, blamed: str) -> None:
     for device in sorted({joining.leader, joining.source} - {""}):
-        core.send(device, FetchFailed(blamed))
+        core.send(device, FetchFailed(blamed, joining.step))
 
 
 def wrong_weights(core: Core) -> None:
@@ -327,6 +329,7 @@ def _synced(core: Core, joining: Joining) -> None:
     if at.step != joining.synced_step:  # what comes behind a gap is no progress
         joining.synced_step, joining.progress_ms = at.step, core.now
     core.send(joining.leader, Synced(at.step, at.weights_hash))
+    core.notice_end(at.step)
 
 
 def refused(core: Core, source: str, message: Refuse) -> bool:
@@ -343,8 +346,9 @@ def refused(core: Core, source: str, message: Refuse) -> bool:
     if source != core.leader and not was_asked and not succeeded:
         core.dropped["refused by a stranger"] += 1
         return False
-    usual = f"The room did not let this device in: {message.reason}."
-    core.notice("refused", REFUSALS.get(message.reason, usual), (source,))
+    if message.reason is not Reason.KICKED:  # of that the door tells
+        usual = f"The room did not let this device in: {message.reason}."
+        core.notice("refused", REFUSALS.get(message.reason, usual), (source,))
     return message.reason in (Reason.KICKED, Reason.GUARD)
 
 

@@ -103,11 +103,10 @@ def _deadline(core: Core, lead: Lead, attempt: Attempt) -> int:
 
 
 def _propose(core: Core, lead: Lead) -> None:
-    at, last = core.committed, core.settings.last_step
+    at = core.committed
     if at is None or not at.weights_hash or not core.running or core.layout is None:
         return
-    if last and at.step >= last:
-        core.notice("finished", f"All {last} steps are done.")
+    if core.notice_end(at.step):
         return
     if admission.holds_first_step(core, lead):
         return
@@ -329,8 +328,10 @@ def step_aside(core: Core, why: str, what_happened: str) -> None:
     core.beat_ms = -1 << 40
     times, soon = core.times, core.now - core.return_ms < 2 * core.pause_ms
     core.pause_ms = min(2 * core.pause_ms, times.longest_return_ms) if soon else times.return_ms
-    core.return_ms = core.now + core.pause_ms
+    core.return_ms = core.now + core.pause_ms if core.running else -1
     again = f"it comes back by itself in {core.pause_ms // 1000} s."
+    if not core.running:
+        again = "it comes back when training is resumed."
     core.notice("stepped aside", f"{what_happened}; {again}")
 
 

@@ -159,13 +159,14 @@ def _meet_leader(core: Core, source: str, message: Beat) -> None:
             joining.ask(core)
         return
     at = core.committed
-    if at is None or core.lead is None or source == core.me:
+    stuck = core.mode is Mode.PAUSED
+    if at is None or (core.lead is None and not stuck) or source == core.me:
         return
     fresh = core.known <= {core.me}  # nobody else has ever trained in this room
     theirs, mine = (message.step, source), (at.step, core.me)
     ahead = theirs[0] > mine[0] or (theirs[0] == mine[0] and theirs[1] < mine[1])
     if source in core.roster:
-        if message.epoch > core.promised or core.mode is Mode.PAUSED:
+        if message.epoch > core.promised or stuck:
             joining.start(core)
     elif ahead and (fresh or source in core.known):
         core.notice("merged", "Another room with this code is ahead; joining it.", (source,))

@@ -150,9 +150,11 @@ class FetchFailed:
     """Joiner to leader and source: the state from ``source`` did not come or was wrong.
 
     One that names itself failed by its own doing: it asks again later, nothing is kept for it.
+    ``step`` is that of the state: what is served since is another one.
     """
 
     source: Id
+    step: Count
 
 
 @dataclass(frozen=True, slots=True)

@@ -337,6 +337,14 @@ class Core:
             self.noticed.add(code)
             self.do(Notice(code, text, devices))
 
+    def notice_end(self, step: int) -> bool:
+        """Tell the person, once, if the run is complete at this step; True if it is."""
+        last = self.settings.last_step
+        if not last or step < last:
+            return False
+        self.notice("finished", f"All {last} steps are done.")
+        return True
+
     def become(self, mode: Mode) -> None:
         """Change the mode and say so."""
         if mode is not self.mode:

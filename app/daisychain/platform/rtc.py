@@ -128,7 +128,10 @@ class BulkPlane(Protocol):
         """Await no state, later steps and plan any more; what has come of them is freed."""
 
     def fetched_frames(self) -> int:
-        """Frames of state, later steps and plan that have come so far."""
+        """Frames of state and plan that have come so far."""
+
+    def frames_left(self, header: bytes) -> int:
+        """Frames of an awaited flow that are still to come; 0 if it is not awaited."""
 
     def missing(self) -> list[tuple[str, bytes, int]]:
         """Awaited flows: expected sender, header, frames that have not come."""
@@ -411,6 +414,10 @@ class BrowserBulkPlane:
     def fetched_frames(self) -> int:
         """Frames of what is fetched."""
         return int(self._plane.fetchedFrames())
+
+    def frames_left(self, header: bytes) -> int:
+        """Frames of a flow that are still to come."""
+        return int(self._plane.framesLeft(to_js(header)))
 
     def missing(self) -> list[tuple[str, bytes, int]]:
         """Awaited flows."""

@@ -17,7 +17,7 @@ from daisychain.cluster.protocol import Node
 from daisychain.cluster.reduce_plan import Kind
 from daisychain.errors import ClusterError
 from daisychain.platform.rtc import BulkPlane
-from daisychain.room.books import whole_bytes
+from daisychain.room.books import catch_up_header, whole_bytes
 from daisychain.room.data_plan import PlanInbox
 from daisychain.room.recovery import Recovery
 from daisychain.room.replica import as_bytes, hash_state
@@ -51,7 +51,8 @@ class Arrival:
         self._plan = PlanInbox()
         self._state = StateInbox()
         self._used = False
-        self._frames = 0
+        self._later_bytes = 0
+        self._seen = (0, 0)
 
     def expect(self, effect: effects.FetchState | effects.AwaitSteps, run: Run | None) -> None:
         """Awaits the flows of the state, if it is to be fetched, and of the steps after it."""
@@ -61,6 +62,7 @@ class Arrival:
             awaited = self._plan.open(None if run else self._maker.plan(text))
             size = whole_bytes(self._maker.layout(text), self._maker.exchange(text))
             sizes = self._maker.state_sizes(text) if is_fetched else ()
+            self._later_bytes = size
             awaited += self._state.open(effect, effect.step, sizes, size)
             self._links.bulk.expect(effect.source, awaited)
 
@@ -81,11 +83,18 @@ class Arrival:
         return self._state.take_catch_up(step)
 
     def look(self, run: Run | None) -> None:
-        """Tells the node of progress: a large buffer on a slow link takes long to be complete."""
-        came = self._links.bulk.fetched_frames()
-        if came != self._frames or (run is None and self._state.is_wanted):
+        """Tells the node of progress: a large buffer on a slow link takes long to be complete.
+
+        Of the steps after the state only the next one counts: what comes behind a gap is no use.
+        """
+        bulk, at = self._links.bulk, self._node.core.committed
+        left = 0
+        if self._node.core.joining is not None and at is not None:
+            left = bulk.frames_left(catch_up_header(at.step + 1, self._later_bytes))
+        seen = bulk.fetched_frames(), left
+        if seen != self._seen or (run is None and self._state.is_wanted):
             self._give(events.StateProgress())
-        self._frames = came
+        self._seen = seen
 
     def end(self) -> None:
         """Nothing more is fetched: this device takes part, or does not want to any more."""

@@ -7,9 +7,9 @@ from typing import Any
 
 from daisychain.cluster.effects import Notice
 
-PASSING = frozenset({"backlog", "deadline"})
+PASSING = frozenset({"backlog", "deadline", "paused", "left out"})
 """Codes of `Notice` that are true for a moment only: they stand in the log alone."""
-WHILE_OUT = frozenset({"no quorum", "stepped aside", "refused"})
+WHILE_OUT = frozenset({"no quorum", "stepped aside", "refused", "device-failed"})
 """... and those that are true until this device takes part again."""
 
 

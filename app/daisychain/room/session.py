@@ -369,6 +369,8 @@ class RoomSession(People, Workshop):
                 self._stepped(effect)
             case effects.Notice():
                 self._diary.take(effect)
+                if effect.code == "finished":  # for one who came in afterwards, too
+                    self._enter("idle")
             case effects.ModeChanged():
                 self._mode(effect.mode)
             case effects.Halted():

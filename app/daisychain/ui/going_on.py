@@ -97,7 +97,7 @@ class GoingOn:
         """Asks for saves; ``otherwise`` is done unless the run of the settings was interrupted.
 
         In ``room``, the digest of a room's code, only a save of that very room counts; the page
-        goes on from it at once.
+        goes on from it at once, or offers what it has made if it is finished.
         """
         self._start(self._look(otherwise, room))
 
@@ -115,11 +115,13 @@ class GoingOn:
         if self._offer is None or not self._offer.of_file:
             self._offer_last()
         last = self._saves[0] if self._saves else None
-        interrupted = last is not None and is_interrupted(last, self._settings())
-        if last is not None and interrupted and room and last.room == room:
+        same = last is not None and is_of(last, self._settings())
+        of_room = last is not None and same and bool(room) and last.room == room
+        finished = last is not None and last.is_finished
+        if of_room and not finished:
             await self._go_on(True)
-        elif otherwise and (room or not interrupted):
-            otherwise()
+        elif otherwise and not of_room and (room or not same or finished):
+            otherwise()  # a room that has finished is not begun anew over what it has made
 
     def _offer_last(self) -> None:
         """The newest save, if there is one."""
@@ -256,11 +258,11 @@ class GoingOn:
         return button
 
 
-def is_interrupted(save: Save, settings: Settings) -> bool:
-    """Whether the save is of an unfinished run with these settings."""
+def is_of(save: Save, settings: Settings) -> bool:
+    """Whether the save is of a run with these settings."""
     saved, _ = parse_query(save.query)
     device = {name: getattr(settings, name) for name in (*DEVICE_SETTINGS, "start")}
-    return not save.is_finished and replace(saved, **device) == settings
+    return replace(saved, **device) == settings
 
 
 def shortened(checkpoint: Checkpoint, settings: Settings) -> Checkpoint:
