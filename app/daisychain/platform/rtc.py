@@ -1,8 +1,7 @@
 """WebRTC connections: the browser's RTCPeerConnection behind a narrow face.
 
-``Rtc``, ``PeerConnection`` and ``BulkPlane`` say what the cluster needs; the browser face is here,
-tests bring one that lives in memory.  Channels are negotiated (agreed ids, made before the offer),
-because a late or in-band channel could lose what is sent first.
+``Rtc``, ``PeerConnection`` and ``BulkPlane`` say what the cluster needs; tests bring others.
+Channels are negotiated (agreed ids, made before the offer): a late one could lose what comes first.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from daisychain.platform.javascript import to_js
 from daisychain.platform.scripts import import_script
 
 CONTROL_CHANNEL, BULK_CHANNEL, URGENT_CHANNEL = 0, 1, 2
-"""Messages; frames; frames of exponents.  A browser takes turns between channels, so none of the
-first and the last waits behind the megabytes of the second."""
+"""Messages; frames; frames of exponents.  None waits behind another channel's megabytes."""
 CONTROL_LIMIT_BYTES = 1 << 16
 CONTROL_BUFFER_BYTES = 4 << 20
 
@@ -131,7 +129,7 @@ class BulkPlane(Protocol):
         """Frames of state and plan that have come so far."""
 
     def frames_left(self, header: bytes) -> int:
-        """Frames of an awaited flow that are still to come; 0 if it is not awaited."""
+        """Those of an awaited flow that are still to come; 0 if it is not awaited."""
 
     def missing(self) -> list[tuple[str, bytes, int]]:
         """Awaited flows: expected sender, header, frames that have not come."""
