@@ -294,3 +294,20 @@ def test_who_comes_in_after_the_end_gets_the_finished_model(
         assert phases.has_model({**bob.state(), "phase": phases.END})
 
     play(test, monkeypatch)
+
+
+def test_a_member_says_that_the_host_has_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("daisychain.room.table.REST_MS", 500.0)
+
+    async def test(house: House) -> None:
+        ann, bob = house.page("host", "ann"), house.page("member", "bob")
+        await until(lambda: names(ann) == names(bob) == {"ann", "bob"})
+        leader, other = (ann, bob) if ann.host.node.core.leads else (bob, ann)  # type: ignore[union-attr]
+        assert not other.state()["room"]["awaits_host"]
+        leader.pause()
+        await until(lambda: other.state()["room"]["awaits_host"])
+        assert not leader.state()["room"]["awaits_host"]
+        leader.resume()
+        await until(lambda: not other.state()["room"]["awaits_host"])
+
+    play(test, monkeypatch)

@@ -35,6 +35,7 @@ class ScriptedRoom(ScriptedSession):
         self.relays = [{"address": "wss://relay.example/relay", "up": True}]
         self.sentence = ""
         self.lacks_voters = False
+        self.awaits_host = False
         self.drifted = ""
 
     async def run(self) -> None:
@@ -122,6 +123,7 @@ class ScriptedRoom(ScriptedSession):
             "relays": self.relays,
             "sentence": self.sentence,
             "lacks_voters": self.lacks_voters,
+            "awaits_host": self.awaits_host,
         }
         members = self._members() if self.stage == "inside" else []
         return {**super().state(), "room": room, "members": members}

@@ -78,6 +78,22 @@ def test_a_room_that_waits_for_others_has_nothing_to_resume() -> None:
     play(scenario)
 
 
+def test_a_room_that_its_awaits_host_says_so_to_the_others() -> None:
+    async def scenario() -> None:
+        shown = await joiner()
+        shown.inside(PHONE, steps=3)
+        shown.session.awaits_host = True
+        shown.session.go("train")
+        await shown.drawn()
+        assert "Waiting for the host" in shown.text()
+        shown.session.awaits_host = False
+        shown.session.go("train")
+        await shown.drawn()
+        assert "Waiting for the host" not in shown.text()
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("stage", ["refused", "removed"])
 def test_whoever_is_turned_away_reads_it_and_may_try_again(stage: str) -> None:
     async def scenario() -> None:

@@ -20,7 +20,7 @@ from daisychain.data import Tokenizer
 from daisychain.errors import ClusterError, DaisyChainError, DataError, DeviceError
 from daisychain.export.checkpoint import Checkpoint
 from daisychain.heldout import measure_heldout
-from daisychain.platform import device_name
+from daisychain.platform import device_name, monotonic_ms
 from daisychain.room.diary import Diary
 from daisychain.room.host import Host
 from daisychain.room.keeper import Keeper, Told, checkpoint_of, found
@@ -28,7 +28,7 @@ from daisychain.room.lifecycle import Lifecycle
 from daisychain.room.people import People, mesh_settings
 from daisychain.room.run import Run
 from daisychain.room.run_maker import OpenMachine, PageRunMaker
-from daisychain.room.table import member_rows, names_of, room_row, step_record
+from daisychain.room.table import awaits_host, member_rows, names_of, room_row, step_record
 from daisychain.saving import AutoSave, Keep, facts_of, heldout_of
 from daisychain.session import OpenPlayer, OpenSource, data_state
 from daisychain.settings import Settings
@@ -73,6 +73,7 @@ class RoomSession(People, Workshop):
         self._error: DaisyChainError | None = None
         run = resumed.run if resumed else None
         self._resumed = resumed
+        self._stepped_ms = monotonic_ms()
         self._diary = Diary(run.log if run else (), self._step, self._changed)
         self._last = next((r for r in reversed(self._diary.log) if "loss" in r), dict[str, Any]())
         self._first_step = run.step if run else 0
@@ -214,11 +215,13 @@ class RoomSession(People, Workshop):
 
     def _room(self) -> dict[str, Any]:
         row = room_row(self._node, self.mesh, self._stage)
+        rest_ms, usual_ms = monotonic_ms() - self._stepped_ms, float(self._last.get("ms", 0))
         return {
             "code": self.code,
             "role": self.role,
             **row,
             "lacks_voters": row["lacks_voters"] and not self._lifecycle.is_paused,
+            "awaits_host": self._phase == "train" and awaits_host(self._node, rest_ms, usual_ms),
             "sentence": self._waiting,
         }
 
@@ -388,6 +391,7 @@ class RoomSession(People, Workshop):
         match mode:
             case effects.Mode.MEMBER:
                 self._diary.back()
+                self._stepped_ms = monotonic_ms()
                 self._enter("pause" if self._lifecycle.is_paused else "train")
             case effects.Mode.JOINING:
                 self._enter("join")
@@ -398,6 +402,7 @@ class RoomSession(People, Workshop):
 
     def _stepped(self, entry: effects.Log) -> None:
         """One line of the log: what each device contributed."""
+        self._stepped_ms = monotonic_ms()
         names = names_of(self.mesh.members)
         me = self._node.core.me if self._node else ""
         record = step_record(entry, names, me, self.settings)

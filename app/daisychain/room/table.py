@@ -8,11 +8,15 @@ from math import log
 from typing import Any
 
 from daisychain.cluster import effects
+from daisychain.cluster.fields import Phase
 from daisychain.cluster.identity import Member
 from daisychain.cluster.mesh import Mesh
 from daisychain.cluster.protocol import Node
 from daisychain.optim.schedule import Schedule
 from daisychain.settings import Settings
+
+REST_MS = 3_000.0
+"""A leader may make no step for so long, or for three usual ones, before a device says so."""
 
 
 def names_of(members: Iterable[Member]) -> dict[str, str]:
@@ -36,6 +40,17 @@ def room_row(node: Node | None, mesh: Mesh, stage: str) -> dict[str, Any]:
         "relays": [{"address": relay.url, "up": relay.state == "up"} for relay in mesh.relays()],
         "lacks_voters": node is not None and node.core.mode is effects.Mode.PAUSED,
     }
+
+
+def awaits_host(node: Node | None, rest_ms: float, usual_ms: float) -> bool:
+    """Whether the device that leads, another one, has paused or waits for a newcomer: it has no
+    step under way, ``rest_ms`` after the last one, which took ``usual_ms``."""
+    core = node.core if node is not None else None
+    if core is None or core.mode is not effects.Mode.MEMBER or core.leads or core.attempt:
+        return False
+    peer = core.peers.get(core.leader)
+    rests = peer is not None and peer.beat is not None and peer.beat.phase is Phase.IDLE
+    return rests and rest_ms > max(REST_MS, 3 * usual_ms)
 
 
 def contribution_rows(entry: effects.Log, names: Mapping[str, str]) -> list[dict[str, Any]]:

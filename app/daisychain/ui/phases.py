@@ -75,6 +75,8 @@ def name(state: Mapping[str, Any]) -> str:
         return stages.name(state)
     if phase == "pause" and stages.lacks_voters(state):
         return "Waiting for others"
+    if phase == "train" and stages.awaits_host(state):
+        return "Waiting for the host"
     if phase == END:
         step, steps = state.get("step") or 0, state.get("steps") or 0
         return "Finished" if steps and step >= steps else "Stopped"

@@ -60,6 +60,11 @@ def is_host(state: State) -> bool:
     return stage(state) == "inside" and own is not None and room.get("host") == own
 
 
+def awaits_host(state: State) -> bool:
+    """Whether this device would train, and the one that leads makes no step."""
+    return bool((state.get("room") or {}).get("awaits_host"))
+
+
 def name(state: State) -> str:
     """Where this device stands, in a word or two."""
     by_hand = stage(state) == "looking" and not (state.get("room") or {}).get("code")
