@@ -78,7 +78,7 @@ def test_a_room_that_waits_for_others_has_nothing_to_resume() -> None:
     play(scenario)
 
 
-def test_a_room_that_its_awaits_host_says_so_to_the_others() -> None:
+def test_who_waits_for_the_host_says_so() -> None:
     async def scenario() -> None:
         shown = await joiner()
         shown.inside(PHONE, steps=3)
