@@ -391,7 +391,7 @@ def test_turn_relay_is_used_and_reported(pages: list[MeshPage]) -> None:
         guest.until("mesh.link_report()[0].way == 'relayed'")
         third.join_room("Cyd", settings=settings("wrong"))
         third.until("seen(Unreachable)")
-        assert "TURN" in third.run("seen(Unreachable)[0].sentence")
+        assert "its TURN relay alone" in third.run("seen(Unreachable)[0].sentence")
 
 
 def test_firefox_and_chromium_in_one_room(pages: list[MeshPage], links_site: PyodideSite) -> None:

@@ -296,7 +296,9 @@ def test_who_comes_in_after_the_end_gets_the_finished_model(
     play(test, monkeypatch)
 
 
-def test_a_member_says_that_it_waits_for_a_host_that_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_says_that_it_waits_for_a_host_that_paused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("daisychain.room.table.REST_MS", 500.0)
 
     async def test(house: House) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from daisychain.cluster.room_code import parse_room_code
 from daisychain.platform import cpython
+from daisychain.ui import stages
 from daisychain.ui.log import json_lines
 from tests.ui.room_page import CODE, SHOWN_CODE, Room, host, reloaded
 from tests.ui.scripted_room import OLD, PHONE, TABLET
@@ -227,3 +228,10 @@ def test_a_room_that_is_done_stays_open_for_whoever_is_behind() -> None:
         assert cpython.page_url() == f"{URL}?steps=5"
 
     play(scenario)
+
+
+def test_a_room_that_looks_for_its_devices_is_being_opened() -> None:
+    room = {"code": CODE, "stage": "inside", "role": "host", "sentence": "Looking for others"}
+    assert stages.name({"room": room}) == "Opening the room"
+    assert stages.name({"room": {**room, "sentence": ""}}) == "Joining"
+    assert stages.name({"room": {**room, "role": "member"}}) == "Joining"

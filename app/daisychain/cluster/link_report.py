@@ -86,8 +86,15 @@ def dropped_counters(
     return counters
 
 
-def why_unreachable(me: str, other: str, routed: bool, network_denied: bool) -> str:
+def why_unreachable(
+    me: str, other: str, routed: bool, network_denied: bool, relay_only: bool
+) -> str:
     """The sentence for two devices between which no connection came about."""
+    if relay_only:
+        return (
+            f"{me} and {other} cannot connect: this device goes through its TURN relay alone, and "
+            "that does not answer or does not let it in. Look at the TURN relay under All settings."
+        )
     if network_denied:
         return (
             f"{me} may not reach {other}, because this browser does not allow the page to use "

@@ -5,7 +5,6 @@
     mesh.send_control(peer_id, text)            # JSON text to a linked member
     await mesh.send_bulk(peer_id, header, data) # one flow; header of cluster.wire, 32 bytes
     mesh.bulk.expect("", headers)               # flows that may come; others are dropped
-    mesh.link_report()
     await mesh.close()
 
 ``on_event`` is called with the events of ``lobby`` (Knocked, KnockWithdrawn, Admitted, Joined,
@@ -397,7 +396,8 @@ class Mesh:
     async def _explain(self, peer: str) -> None:
         other = next((m.name for m in self.members if m.id == peer), "the other device")
         routed, denied = self._neighbours.routing.next_hop(peer), await local_network_denied()
-        sentence = reports.why_unreachable(self.me.name, other, routed is not None, denied)
+        alone = self.settings.links.connection.ice.relay_only
+        sentence = reports.why_unreachable(self.me.name, other, routed is not None, denied, alone)
         self.emit(mesh_events.Unreachable(peer, sentence))
 
     def _greet(self, peer: str) -> None:

@@ -67,8 +67,11 @@ def awaits_host(state: State) -> bool:
 
 def name(state: State) -> str:
     """Where this device stands, in a word or two."""
-    by_hand = stage(state) == "looking" and not (state.get("room") or {}).get("code")
-    return "Pairing by hand" if by_hand else NAMES.get(stage(state), "Joining")
+    room = state.get("room") or {}
+    if stage(state) == "looking" and not room.get("code"):
+        return "Pairing by hand"
+    opens = room.get("role") == "host" and room.get("sentence")
+    return NAMES.get(stage(state), "Opening the room" if opens else "Joining")
 
 
 def waiting(state: State) -> str:
