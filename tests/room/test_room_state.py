@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
 from dataclasses import replace
@@ -134,15 +135,25 @@ def test_what_is_said_again_and_again_is_one_notice(monkeypatch: Any) -> None:
 
 
 def test_what_kept_a_device_out_stands_until_it_is_back(monkeypatch: Any) -> None:
-    room = session(monkeypatch)
-    room._effect(effects.Notice("no quorum", "Too few devices."))
-    room._effect(effects.Notice("guard", "They differ."))
-    assert room.state()["notices"] == ["Too few devices.", "They differ."]
-    room._effect(effects.ModeChanged(effects.Mode.PAUSED))
-    assert room.state()["notices"] == ["Too few devices.", "They differ."]
-    room._effect(effects.ModeChanged(effects.Mode.MEMBER))
-    assert room.state()["notices"] == ["They differ."]
-    assert [record["note"] for record in room.log()] == ["Too few devices.", "They differ."]
+    monkeypatch.setattr("daisychain.room.session.RETURN_S", 0.1)
+
+    async def out_and_back() -> None:
+        room, drawn = session(monkeypatch), []
+        assert room._node is not None
+        room.subscribe(lambda: drawn.append(room.state()["room"]["may_go_on_alone"]))
+        room._effect(effects.Notice("no quorum", "Too few devices."))
+        room._effect(effects.Notice("guard", "They differ."))
+        room._node.core.stand_still(("b",))
+        room._effect(effects.ModeChanged(effects.Mode.PAUSED))
+        assert room.state()["notices"] == ["Too few devices.", "They differ."]
+        assert drawn[-1] is False, "they may be back in a moment"
+        await asyncio.sleep(0.3)
+        assert drawn[-1] is True
+        room._effect(effects.ModeChanged(effects.Mode.MEMBER))
+        assert room.state()["notices"] == ["They differ."]
+        assert [record["note"] for record in room.log()] == ["Too few devices.", "They differ."]
+
+    asyncio.run(out_and_back())
 
 
 def test_a_person_may_go_on_without_the_others(monkeypatch: Any) -> None:

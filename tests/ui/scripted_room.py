@@ -34,7 +34,7 @@ class ScriptedRoom(ScriptedSession):
         self.others: list[dict[str, str]] = []
         self.relays = [{"address": "wss://relay.example/relay", "up": True}]
         self.sentence = ""
-        self.lacks_voters = False
+        self.lacks_voters = self.may_go_on_alone = False
         self.awaits_host = False
         self.drifted = ""
 
@@ -123,6 +123,7 @@ class ScriptedRoom(ScriptedSession):
             "relays": self.relays,
             "sentence": self.sentence,
             "lacks_voters": self.lacks_voters,
+            "may_go_on_alone": self.may_go_on_alone,
             "awaits_host": self.awaits_host,
         }
         members = self._members() if self.stage == "inside" else []

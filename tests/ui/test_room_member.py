@@ -65,6 +65,10 @@ def test_a_room_that_waits_for_others_has_nothing_to_resume() -> None:
         shown.session.lacks_voters = True
         shown.session.go("pause")
         await shown.drawn()
+        assert shown.buttons() == {"Leave"}, "they may be back in a moment"
+        shown.session.may_go_on_alone = True
+        shown.session.go("pause")
+        await shown.drawn()
         assert shown.buttons() == {"Go on without them", "Leave"}
         assert "Waiting for others" in shown.text()
         await shown.press("Go on without them")

@@ -12,6 +12,9 @@ from collections.abc import Callable
 from daisychain.cluster import events
 from daisychain.platform import on_page_event
 
+RETURN_S = 10.0
+"""Who waits for too few others may find them again for so long, before it is to go on alone."""
+
 
 class Lifecycle:
     """Turns what the person and the browser want into events of the step protocol.

@@ -24,7 +24,7 @@ from daisychain.platform import device_name, monotonic_ms
 from daisychain.room.diary import Diary
 from daisychain.room.host import Host
 from daisychain.room.keeper import Keeper, Told, checkpoint_of, found
-from daisychain.room.lifecycle import Lifecycle
+from daisychain.room.lifecycle import RETURN_S, Lifecycle
 from daisychain.room.people import People, mesh_settings
 from daisychain.room.run import Run
 from daisychain.room.run_maker import OpenMachine, PageRunMaker
@@ -73,7 +73,7 @@ class RoomSession(People, Workshop):
         self._error: DaisyChainError | None = None
         run = resumed.run if resumed else None
         self._resumed = resumed
-        self._stepped_ms = monotonic_ms()
+        self._stepped_ms = self._alone_ms = monotonic_ms()
         self._diary = Diary(run.log if run else (), self._step, self._changed)
         self._last = next((r for r in reversed(self._diary.log) if "loss" in r), dict[str, Any]())
         self._first_step = run.step if run else 0
@@ -215,12 +215,14 @@ class RoomSession(People, Workshop):
 
     def _room(self) -> dict[str, Any]:
         row = room_row(self._node, self.mesh, self._stage)
+        lacks = row["lacks_voters"] and not self._lifecycle.is_paused
         rest_ms, usual_ms = monotonic_ms() - self._stepped_ms, float(self._last.get("ms", 0))
         return {
             "code": self.code,
             "role": self.role,
             **row,
-            "lacks_voters": row["lacks_voters"] and not self._lifecycle.is_paused,
+            "lacks_voters": lacks,
+            "may_go_on_alone": lacks and monotonic_ms() - self._alone_ms >= 1000 * RETURN_S,
             "awaits_host": self._phase == "train" and awaits_host(self._node, rest_ms, usual_ms),
             "sentence": self._waiting,
         }
@@ -396,6 +398,8 @@ class RoomSession(People, Workshop):
             case effects.Mode.JOINING:
                 self._enter("join")
             case effects.Mode.PAUSED | effects.Mode.AWAY:
+                self._alone_ms = monotonic_ms()
+                asyncio.get_running_loop().call_later(RETURN_S, self._changed)
                 self._enter("pause")
             case effects.Mode.LEFT:
                 self._ended.set()

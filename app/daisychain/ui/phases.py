@@ -49,7 +49,8 @@ def controls(state: Mapping[str, Any]) -> tuple[str, ...]:
     """The buttons that make sense now."""
     stop = "leave" if stages.stage(state) else "stop"
     if state["phase"] == "pause" and stages.lacks_voters(state):
-        return ("go_on_alone", stop)  # nobody paused it, so there is nothing to resume
+        # Nobody paused it, so there is nothing to resume.
+        return ("go_on_alone", stop) if stages.may_go_on_alone(state) else (stop,)
     return {
         "check": (stop,),
         "data": (stop,),

@@ -60,6 +60,11 @@ def is_host(state: State) -> bool:
     return stage(state) == "inside" and own is not None and room.get("host") == own
 
 
+def may_go_on_alone(state: State) -> bool:
+    """Whether this device has waited for others long enough to be asked to go on without them."""
+    return bool((state.get("room") or {}).get("may_go_on_alone"))
+
+
 def awaits_host(state: State) -> bool:
     """Whether this device would train, and the one that leads makes no step."""
     return bool((state.get("room") or {}).get("awaits_host"))
