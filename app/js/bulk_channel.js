@@ -21,6 +21,7 @@ import {
   frameCount,
   frameCrc,
   HEADER_BYTES,
+  isOfAttempt,
   isServed,
   isUrgent,
   MAGIC_AND_VERSION,
@@ -246,12 +247,8 @@ export class BulkPlane {
    */
   forget(step, epoch) {
     this.#routes.delete(`${step}.${epoch}`);
-    for (const [key, { header }] of this.#awaited) {
-      const view = viewOf(header);
-      if (view.getUint32(STEP, true) === step && view.getUint32(EPOCH, true) === epoch) {
-        this.#awaited.delete(key);
-      }
-    }
+    const isMeant = isOfAttempt(step, epoch);
+    for (const [key, { header }] of this.#awaited) if (isMeant(header)) this.#awaited.delete(key);
   }
 
   /**
@@ -260,12 +257,8 @@ export class BulkPlane {
    * @param {number} epoch
    */
   abandon(step, epoch) {
-    for (const neighbour of this.#neighbours.values()) {
-      neighbour.drop((head) => {
-        const view = viewOf(head);
-        return view.getUint32(STEP, true) === step && view.getUint32(EPOCH, true) === epoch;
-      });
-    }
+    const isMeant = isOfAttempt(step, epoch);
+    for (const neighbour of this.#neighbours.values()) neighbour.drop(isMeant);
   }
 
   /** Send nothing more of what is served to a neighbour that comes in. @param {string} peer */

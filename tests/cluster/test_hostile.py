@@ -19,6 +19,7 @@ from daisychain.cluster.fields import Malformed, Phase, Reason, checks
 from daisychain.cluster.messages import Envelope, Message
 from daisychain.cluster.room_messages import Admit, Beat, Join, Leave, Synced
 from daisychain.cluster.step_messages import Exchanged, Share
+from daisychain.cluster.times import Times
 from daisychain.cluster.vote_messages import Stop
 
 NUMBERS = (0, 1, 2, 3, 31, 32, 64, 96, 97, 2**31, 2**32 - 1)
@@ -211,12 +212,8 @@ class Lobby(World):
         return Holder(self, me) if me == "z" else super().make(me)
 
 
-# The silent one: four holds, and one try more (12 s) once it has been outside for a moment.
-@pytest.mark.parametrize(
-    ("way", "holds"), [("loading", 1), ("asking", 1), ("creeping", 1), ("silent", 6)]
-)
-def test_nobody_who_comes_in_holds_the_room_for_long(way: str, holds: int) -> None:
-    times = replace(FAST_TIMES, loading_limit_ms=1 << 30)
+def with_holder(way: str, times: Times = FAST_TIMES) -> tuple[Lobby, int]:
+    """A room of two at whose door a holder has just come, and its usual steps in 20 s."""
     world = Lobby(3, times, layout=ONE_BUCKET)
     world.room(2)
     world.run(2_000)
@@ -226,6 +223,16 @@ def test_nobody_who_comes_in_holds_the_room_for_long(way: str, holds: int) -> No
     holder = world.add("z")
     assert isinstance(holder, Holder)
     holder.way = way
+    return world, usual
+
+
+# The silent one: four holds, and one try more (12 s) once it has been outside for a moment.
+@pytest.mark.parametrize(
+    ("way", "holds"), [("loading", 1), ("asking", 1), ("creeping", 1), ("silent", 6)]
+)
+def test_nobody_who_comes_in_holds_the_room_for_long(way: str, holds: int) -> None:
+    times = replace(FAST_TIMES, loading_limit_ms=1 << 30)
+    world, usual = with_holder(way, times)
     start = world.steps
     world.run(12 * times.hold_ms)
     paced = usual * 12 * times.hold_ms // 20_000

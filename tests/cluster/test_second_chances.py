@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from cluster_faults import check_replicas
-from toy_device import FAST_TIMES, ONE_BUCKET
+from toy_device import FAST_TIMES
 
 from daisychain.cluster.admission import HOLDS_IN_FIRST_STEPS, OUTSIDE_A_MS_HELD
 from daisychain.cluster.fields import Reason
 from daisychain.cluster.joining import REFUSALS
-from tests.cluster.test_hostile import Holder, Lobby
+from tests.cluster.test_hostile import with_holder
 from tests.cluster.test_membership import roster, running
 
 
@@ -31,15 +31,7 @@ def test_who_was_slow_for_some_minutes_comes_in_again() -> None:
 
 @pytest.mark.parametrize("way", ["silent", "creeping", "asking"])
 def test_who_is_always_slow_costs_a_bounded_share_of_the_time(way: str) -> None:
-    world = Lobby(3, layout=ONE_BUCKET)
-    world.room(2)
-    world.run(2_000)
-    start = world.steps
-    world.run(20_000)
-    usual = world.steps - start
-    holder = world.add("z")
-    assert isinstance(holder, Holder)
-    holder.way = way
+    world, usual = with_holder(way)
     world.run(60_000)
     start, time_ms = world.steps, 600_000
     world.run(time_ms)

@@ -140,15 +140,11 @@ class Plane:
 
     def forget(self, step: int, epoch: int) -> None:
         self.hops.pop((step, epoch), None)
-        self.awaited = {
-            name: peer
-            for name, peer in self.awaited.items()
-            if (
-                wire.decode_flow_header(name + bytes(8)).step,
-                wire.decode_flow_header(name + bytes(8)).epoch,
-            )
-            != (step, epoch)
-        }
+        self._await_no(lambda frame: (frame.step, frame.epoch) == (step, epoch))
+
+    def _await_no(self, is_meant: Callable[[wire.Frame], bool]) -> None:
+        frames = {name: wire.decode_flow_header(name + bytes(8)) for name in self.awaited}
+        self.awaited = {n: p for n, p in self.awaited.items() if not is_meant(frames[n])}
 
     def abandon(self, step: int, epoch: int) -> None:
         for (origin, _), link in self.device.world.slow.items():
@@ -160,11 +156,7 @@ class Plane:
             link.drop(lambda frame: frame.kind in SERVED)
 
     def stop_fetching(self) -> None:
-        self.awaited = {
-            name: peer
-            for name, peer in self.awaited.items()
-            if wire.decode_flow_header(name + bytes(8)).kind not in SERVED
-        }
+        self._await_no(lambda frame: frame.kind in SERVED)
 
     def fetched_frames(self) -> int:
         return self.frames

@@ -214,9 +214,9 @@ def _is_first_of_all(core: Core) -> bool:
     if at is None or not at.weights_hash or core.bound or core.vote is not None:
         return False
     for member in core.roster:
-        beat = core.peers[member].beat if member in core.peers and core.alive(member) else None
         if member == core.me:
             continue
+        beat = core.peers[member].beat if member in core.peers and core.alive(member) else None
         if beat is None or beat.phase is not Phase.PAUSED or beat.step > at.step:
             return False
         if beat.step == at.step and (member < core.me or beat.weights_hash != at.weights_hash):

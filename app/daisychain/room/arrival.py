@@ -97,7 +97,8 @@ class Arrival:
         self._seen = seen
 
     def end(self) -> None:
-        """Nothing more is fetched: this device takes part, or does not want to any more."""
+        """Nothing more is fetched: this device takes part, or does not want to any more, or what
+        would load the state is lost."""
         self._state.close()
         self._links.bulk.stop_fetching()
 
@@ -105,10 +106,6 @@ class Arrival:
         """The state that was loaded counts."""
         self._used = True
         self._recovery.use_state()
-
-    def lose(self) -> None:
-        """What would have been loaded has nowhere to go: its device is lost."""
-        self._state.close()
 
     async def fetch(
         self, effect: effects.FetchState, run: Run | None, exchange_memory: asyncio.Lock

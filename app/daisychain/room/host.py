@@ -233,7 +233,7 @@ class Host:
         try:
             if not isinstance(error, DeviceLost) or self.run is None or is_over(self.node):
                 raise error
-            self._arrival.lose()
+            self._arrival.end()
             await self._recovery.recover(error, self.run)
         except DaisyChainError as final:
             self.failure = final

@@ -74,5 +74,16 @@ export const isUrgent = (head) => head[3] === 1 || head[3] === 2;
 export const isServed = (head) => head[3] >= 5;
 export const CATCH_UP = 6;
 
+/**
+ * Tells a frame or header of one attempt at a step.
+ * @param {number} step
+ * @param {number} epoch
+ * @returns {(head: Uint8Array) => boolean}
+ */
+export const isOfAttempt = (step, epoch) => (head) => {
+  const view = viewOf(head);
+  return view.getUint32(STEP, true) === step && view.getUint32(EPOCH, true) === epoch;
+};
+
 /** @param {number} total */
 export const frameCount = (total) => Math.max(1, Math.ceil(total / PAYLOAD_BYTES));
